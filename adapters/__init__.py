@@ -1,0 +1,1 @@
+"""The relay adapter core: typed Python over NVIDIA NeMo Relay."""

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class RelaywebConfig(AppConfig):
+    name = "relayweb"
+    label = "relayweb"

@@ -1,0 +1,9 @@
+from django.contrib import admin
+from django.urls import include, path
+
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("", include("relayweb.access.urls")),
+    path("", include("relayweb.api.urls")),
+    path("", include("relayweb.ui.urls")),
+]
