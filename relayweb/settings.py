@@ -43,6 +43,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "relayweb.access.middleware.ViewerRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -61,6 +62,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "relayweb.ui.shell.context",
             ],
         },
     },
@@ -96,6 +98,7 @@ STATIC_URL = "/static/"
 STATIC_ROOT = conf.HOME / "static"
 WHITENOISE_USE_FINDERS = True
 
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
 LOGIN_URL = "access:login"
 LOGIN_REDIRECT_URL = "ui:turns"
 SESSION_COOKIE_HTTPONLY = True
