@@ -1,11 +1,27 @@
 """The `relayweb` console script, the same as `python manage.py`."""
 
+from __future__ import annotations
+
 import os
 import sys
 
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "relayweb.settings")
+    if len(sys.argv) > 1 and not {"-h", "--help"} & set(sys.argv):
+        _migrate_first(sys.argv[1])
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)
+
+
+def _migrate_first(command: str) -> None:
+    """Every command of ours finds a database that is up to date; Django's own are left alone."""
+    import django
+    from django.core.management import get_commands
+
+    django.setup()
+    if str(get_commands().get(command, "")).startswith("relayweb"):
+        from relayweb.database import ensure_migrated
+
+        ensure_migrated()

@@ -17,7 +17,9 @@ def _int(name: str, default: int) -> int:
     try:
         return int(raw)
     except ValueError:
-        raise SystemExit(f"{name}={raw!r} is not a whole number; unset it or give one, for example {name}={default}") from None
+        raise SystemExit(
+            f"{name}={raw!r} is not a whole number; unset it or give one, for example {name}={default}"
+        ) from None
 
 
 def _home() -> Path:
@@ -48,3 +50,11 @@ def secret_key() -> str:
     except FileExistsError:
         pass
     return path.read_text()
+
+
+def served_url() -> str:
+    """Where the server of this HOME listens, or listened last."""
+    try:
+        return (HOME / "served_url").read_text().strip()
+    except FileNotFoundError:
+        return "http://127.0.0.1:8000"

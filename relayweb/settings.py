@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import dj_database_url
+import django_stubs_ext
 
 from relayweb import conf
+
+django_stubs_ext.monkeypatch()  # lets ModelAdmin[Token] and its like be written for mypy
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -15,7 +18,6 @@ DEBUG = False
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *conf.ALLOWED_HOSTS]
 
 INSTALLED_APPS = [
-    "daphne",
     "relayweb.apps.RelaywebConfig",
     "relayweb.access",
     "relayweb.recording",

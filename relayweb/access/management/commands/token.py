@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from relayweb.access import tokens
+from relayweb.access.models import Token
+
+
+class Command(BaseCommand):
+    help = "Make, list and revoke the tokens programs use at the doors, the gateway and the API."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True)
+        create = actions.add_parser("create", help="make a token; its text is the last word printed, shown this once")
+        create.add_argument("--scope", required=True, choices=Token.Scope.values)
+        create.add_argument("--name", default="", help="what the token is for")
+        actions.add_parser("list", help="show all tokens, never their text")
+        revoke = actions.add_parser("revoke", help="stop tokens from working")
+        revoke.add_argument("token", nargs="+", help="number, as `token list` shows it, or name")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        getattr(self, options["action"])(options)
+
+    def create(self, options: dict[str, Any]) -> None:
+        name = options["name"] or options["scope"]
+        self.stdout.write(f"{name}: {tokens.create(name, options['scope'])}")
+
+    def list(self, options: dict[str, Any]) -> None:
+        for token in Token.objects.all():
+            state = f"revoked {token.revoked_at:%Y-%m-%d %H:%M}" if token.revoked_at else "active"
+            self.stdout.write(
+                f"{token.pk:>4}  {token.scope:<8} …{token.hint}  {token.created_at:%Y-%m-%d %H:%M}  {state}  {token.name}"
+            )
+
+    def revoke(self, options: dict[str, Any]) -> None:
+        for wanted in options["token"]:
+            match = {"pk": int(wanted)} if wanted.isdecimal() else {"name": wanted}
+            found = list(Token.objects.filter(revoked_at=None, **match))
+            if not found:
+                raise CommandError(f"no active token {wanted!r}; `relayweb token list` shows them")
+            for token in found:
+                tokens.revoke(token)
+                self.stdout.write(f"revoked {token}")
