@@ -1,0 +1,153 @@
+"""Configured intercepts and their history. Every change is a new revision; rewrites point to the one that made them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.validators import RegexValidator
+from django.db import models, transaction
+from django.db.models import F, Max
+from django.utils import timezone
+
+MATCH_FIELDS = ("profile", "provider", "model", "call_role", "api_mode", "session", "stream", "sample")
+
+Value = dict[str, Any]
+"""A config as adapters.intercepts.Rule.parse takes it, without `revision`."""
+
+
+class InterceptConfig(models.Model):
+    """One rule as it is in force now. Change it by `publish`, which keeps the history and tells every process."""
+
+    class Mode(models.TextChoices):
+        SHADOW = "shadow", "Shadow"
+        ENFORCE = "enforce", "Enforce"
+
+    class OnError(models.TextChoices):
+        OPEN = "open", "Open"
+        CLOSED = "closed", "Closed"
+
+    key = models.CharField(
+        max_length=64,
+        unique=True,
+        validators=[RegexValidator(r"^[a-z0-9][a-z0-9._-]*$", "Small letters, figures, dots and dashes, for example trim-history.")],
+    )
+    title = models.CharField(max_length=120)
+    enabled = models.BooleanField(default=True)
+    mode = models.CharField(max_length=8, choices=Mode.choices, default=Mode.SHADOW)
+    priority = models.IntegerField(default=100)
+    break_chain = models.BooleanField(default=False)
+    on_error = models.CharField(max_length=8, choices=OnError.choices, default=OnError.OPEN)
+    match = models.JSONField(default=dict, blank=True)
+    action = models.JSONField(default=dict)
+    revision = models.PositiveIntegerField(default=0, editable=False)
+    stopped = models.TextField(blank=True, editable=False)
+    """Why the product itself disabled the rule; empty when a person did, or nobody."""
+    updated_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        # The order in which rules run.
+        ordering = ["priority", "key"]
+        verbose_name = "intercept"
+
+    def __str__(self) -> str:
+        return self.title or self.key
+
+    @property
+    def action_type(self) -> str:
+        return str(self.action.get("type", ""))
+
+    def value(self) -> Value:
+        """The config as plain data, without its revision: what is stored in history, exported and parsed."""
+        return {
+            "key": self.key,
+            "title": self.title,
+            "enabled": self.enabled,
+            "mode": self.mode,
+            "priority": self.priority,
+            "break_chain": self.break_chain,
+            "on_error": self.on_error,
+            "match": dict(self.match),
+            "action": dict(self.action),
+        }
+
+    @classmethod
+    def publish(cls, value: Value, author: str, note: str = "", stopped: str = "") -> InterceptConfig:
+        """Put a value in force as a new revision, in every process.
+
+        Args:
+            value: as `value()` gives it; its key says which config. The caller has checked it with Rule.parse.
+            author: the name of who did it, kept even when the account goes.
+            note: why, or what led to it ("rolled back to r3").
+            stopped: why the product itself disabled the rule, if it did.
+
+        An unchanged value makes no revision.
+        """
+        from relayweb.intercepts import publish
+
+        with transaction.atomic():
+            config = cls.objects.select_for_update().filter(key=value["key"]).first() or cls(key=value["key"])
+            if config.pk and config.value() == value and config.stopped == stopped:
+                return config
+            for name, item in value.items():
+                setattr(config, name, item)
+            # A deleted config leaves its history; one of the same key goes on counting from there.
+            newest = Revision.objects.filter(key=config.key).aggregate(n=Max("number"))["n"] or 0
+            config.revision, config.stopped, config.updated_at = newest + 1, stopped, timezone.now()
+            config.save()
+            Revision.objects.create(
+                config=config, key=config.key, number=config.revision, value=value, author=author, note=note
+            )
+            Publication.bump()
+        publish.announce()
+        return config
+
+    def withdraw(self, author: str) -> None:
+        """Delete the config. Its revisions stay, because recorded rewrites point to them."""
+        from relayweb.intercepts import publish
+
+        with transaction.atomic():
+            Revision.objects.create(key=self.key, number=self.revision + 1, value=None, author=author, note="deleted")
+            self.delete()
+            Publication.bump()
+        publish.announce()
+
+
+class Revision(models.Model):
+    """What a config was from one change to the next; never changed. A null value says it was deleted."""
+
+    # The key is repeated because revisions outlive their config.
+    config = models.ForeignKey(InterceptConfig, models.SET_NULL, null=True, related_name="revisions")
+    key = models.CharField(max_length=64)
+    number = models.PositiveIntegerField()
+    value = models.JSONField(null=True)
+    author = models.CharField(max_length=150, blank=True)
+    note = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["-number"]
+        # Serves the history of a config and the link from a recorded rewrite (key, revision).
+        constraints = [models.UniqueConstraint(fields=["key", "number"], name="one_revision_a_number")]
+
+    def __str__(self) -> str:
+        return f"{self.key} r{self.number}"
+
+
+class Publication(models.Model):
+    """One row: how often the rules have changed. Processes compare it to know whether to read them again."""
+
+    number = models.PositiveBigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return str(self.number)
+
+    @classmethod
+    def bump(cls) -> None:
+        cls.objects.get_or_create(pk=1)
+        cls.objects.filter(pk=1).update(number=F("number") + 1)
+
+    @classmethod
+    def current(cls) -> int:
+        return cls.objects.filter(pk=1).values_list("number", flat=True).first() or 0
+
+

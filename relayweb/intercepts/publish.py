@@ -1,0 +1,162 @@
+"""Keeps the rules in force in this process the same as the ones configured, within a second of a change.
+
+The process that saves swaps at once, after its transaction. The others hear of it through the channel layer, where one
+connects processes, and look at the number of changes every second in any case, so a lost message costs a second.
+A swap is one assignment: every call runs under exactly one rule set, the old or the new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import threading
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from channels.layers import InMemoryChannelLayer, get_channel_layer
+from django.db import DatabaseError, close_old_connections, transaction
+
+from adapters import intercepts
+from relayweb.intercepts.models import InterceptConfig, Publication
+
+log = logging.getLogger(__name__)
+
+GROUP = "relayweb.intercepts"
+POLL = 1.0  # seconds
+
+
+class _Applied:
+    """What this process last swapped in. The lock makes the last swap the latest reading."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.number: int | None = None
+        self.unusable: dict[str, str] = {}
+
+
+_applied = _Applied()
+
+
+def ruleset_document() -> dict[str, Any]:
+    """The enabled rules as plain data, in the order they run: `{"etag": "…", "rules": [config, …]}`.
+
+    Each config is what adapters.intercepts.Rule.parse takes. The etag changes when the rules do.
+    """
+    number = Publication.current()
+    rules = [{**config.value(), "revision": config.revision} for config in InterceptConfig.objects.filter(enabled=True)]
+    digest = hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:12]
+    return {"etag": f"{number}-{digest}", "rules": rules}
+
+
+def refresh(force: bool = False) -> bool:
+    """Read the configs and swap them in, when they have changed since the last time; returns whether they had.
+
+    A stored config this version cannot parse is left out and reported by `unusable`; the others are in force.
+    """
+    with _applied.lock:
+        number = Publication.current()
+        if number == _applied.number and not force:
+            return False
+        # The number is read first: rules newer than it are read again at the next look, never missed.
+        document = ruleset_document()
+        usable, unusable = [], {}
+        for rule in document["rules"]:
+            try:
+                intercepts.Rule.parse(rule)
+                usable.append(rule)
+            except intercepts.RuleError as error:
+                unusable[rule["key"]] = f"{error.field}: {error.message}"
+                log.error("intercept %s r%s is not in force: %s", rule["key"], rule["revision"], unusable[rule["key"]])
+        intercepts.swap(intercepts.RuleSet.parse(usable, etag=document["etag"]))
+        _applied.number, _applied.unusable = number, unusable
+        return True
+
+
+def unusable() -> dict[str, str]:
+    """Enabled configs that are not in force because they do not parse: key → reason."""
+    return dict(_applied.unusable)
+
+
+def announce() -> None:
+    """Call inside or after a change: swaps here once it is committed and tells the other processes."""
+    transaction.on_commit(_announce)
+
+
+def _announce() -> None:
+    try:
+        refresh()
+        layer = get_channel_layer()
+        if layer is not None and not isinstance(layer, InMemoryChannelLayer):
+            async_to_sync(layer.group_send)(GROUP, {"type": "rules.changed"})
+    except Exception:
+        # The change is stored; whoever could not be told finds it at the next look.
+        log.exception("could not tell every process about new rules at once")
+
+
+class _Watcher(threading.Thread):
+    def __init__(self) -> None:
+        super().__init__(name="relayweb-rules", daemon=True)
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        layer = get_channel_layer()
+        if layer is None or isinstance(layer, InMemoryChannelLayer):
+            # One process, which swaps when it saves; commands in other processes are found by looking.
+            while not self.stopping.wait(POLL):
+                self.look()
+        else:
+            asyncio.run(self.listen(layer))
+
+    async def listen(self, layer: Any) -> None:
+        channel = None
+        while not self.stopping.is_set():
+            try:
+                if channel is None:
+                    channel = await layer.new_channel("rules")
+                    await layer.group_add(GROUP, channel)
+                await asyncio.wait_for(layer.receive(channel), POLL)
+            except TimeoutError:
+                pass
+            except Exception:
+                log.warning("the channel layer is away; rules are looked up every %s s", POLL, exc_info=True)
+                channel = None
+                await asyncio.sleep(POLL)
+            await asyncio.to_thread(self.look)
+
+    def look(self) -> None:
+        try:
+            refresh()
+        except DatabaseError:
+            log.warning("the rules could not be read; the last ones stay in force", exc_info=True)
+        except Exception:
+            log.exception("the rules could not be applied; the last ones stay in force")
+        finally:
+            close_old_connections()
+
+
+_watcher: _Watcher | None = None
+
+
+def start() -> None:
+    """Put the configured rules in force and keep watching for changes. Idempotent; call before listening.
+
+    Raises:
+        django.db.DatabaseError: the rules could not be read. A server must not take calls then.
+    """
+    global _watcher
+    refresh(force=True)
+    intercepts.ensure_dispatcher()
+    if _watcher is None or not _watcher.is_alive():
+        _watcher = _Watcher()
+        _watcher.start()
+
+
+def close(timeout: float = 5.0) -> None:
+    """Stop watching. The rules stay in force for calls that still run. Idempotent."""
+    global _watcher
+    watcher, _watcher = _watcher, None
+    if watcher is not None:
+        watcher.stopping.set()
+        watcher.join(timeout)
