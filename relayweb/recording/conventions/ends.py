@@ -1,0 +1,164 @@
+"""What an end event says, and one attempt read together from all that was told about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from relayweb.recording.conventions.answers import finish_reason, finish_reasons_differ, tool_calls, unwrap
+from relayweb.recording.conventions.chunks import Stream
+from relayweb.recording.conventions.errors import (
+    ErrorFacts,
+    better_error,
+    end_status,
+    error_object,
+    error_of,
+    read_block,
+    read_outcome,
+)
+from relayweb.recording.conventions.shapes import (
+    ANTHROPIC,
+    RESPONSES,
+    Json,
+    Status,
+    as_map,
+    first_of,
+    guess_api_mode,
+    text_or_none,
+    usage_object,
+)
+from relayweb.recording.usage import UNKNOWN, Usage, merge, read_usage
+
+
+class EndFacts(msgspec.Struct, frozen=True):
+    """What an end event says. `status` is the event's own; see `settle` for what streams and marks add."""
+
+    status: Status = "ok"
+    outcome: str | None = None
+    usage: Usage = UNKNOWN
+    finish_reason: str | None = None
+    error: ErrorFacts | None = None
+    api_mode: str | None = None
+    model: str | None = None
+    cost_usd: float | None = None
+    ttft_us: int | None = None
+    flags: tuple[str, ...] = ()
+
+
+def read_end(
+    *,
+    category: Json = "llm",
+    api_mode: Json = None,
+    name: Json = None,
+    data: Json = None,
+    metadata: Json = None,
+    profile: Json = None,
+) -> EndFacts:
+    """What a scope's end event says, for any category; usage, finish and model only for `llm`."""
+    metadata, profile = as_map(metadata), as_map(profile)
+    stated = as_map(data).get("outcome")
+    outcome = stated if isinstance(stated, str) else first_of(metadata, "outcome", "relay.outcome")
+    error = error_of(metadata)
+    status = end_status(metadata, error, None if category in ("llm", "tool") else read_outcome(outcome))
+    if status == "ok":
+        error = None
+        if category == "guardrail" and (error := read_block(data)):
+            status = "blocked"
+    end = EndFacts(status=status, outcome=text_or_none(outcome), error=error, ttft_us=_ttft(profile))
+    return _read_answer(end, api_mode, name, data, metadata, profile) if category == "llm" else end
+
+
+def _ttft(profile: Mapping[str, Json]) -> int | None:
+    seconds = profile.get("time_to_first_chunk")
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e6:
+        return None
+    return round(seconds * 1_000_000)
+
+
+def _read_answer(
+    end: EndFacts, api_mode: Json, name: Json, data: Json, metadata: Mapping[str, Json], profile: Mapping[str, Json]
+) -> EndFacts:
+    body, annotated = unwrap(data), as_map(profile.get("annotated_response"))
+    mode = guess_api_mode(api_mode, name=name, content=body, metadata=metadata, profile=profile)
+    usage = read_usage(usage_object(body), beside=mode == ANTHROPIC)
+    if not usage.known:
+        usage = read_usage(annotated.get("usage"), beside=mode == ANTHROPIC)
+    status, error, flags = end.status, end.error, []
+    if status == "ok" and (found := error_object(body)):
+        status, error = "failed", found
+    elif status == "ok" and body.get("status") in ("cancelled", "failed") and mode == RESPONSES:
+        status = body["status"]
+    finish = finish_reason(body) or text_or_none(annotated.get("finish_reason"))
+    if finish is None and (status != "ok" or mode == ANTHROPIC):
+        usage = usage.partial()  # counters of a stream that was cut: at least that much
+    if any(not call.complete for call in tool_calls(body)):
+        flags.append("incomplete_tool_call")
+    return msgspec.structs.replace(
+        end,
+        status=status,
+        error=error,
+        usage=usage,
+        finish_reason=finish,
+        api_mode=mode,
+        model=text_or_none(body.get("model") or body.get("modelVersion") or annotated.get("model")),
+        cost_usd=_cost(annotated) if _cost(annotated) is not None else _cost(body),
+        flags=tuple(flags),
+    )
+
+
+def _cost(body: Mapping[str, Json]) -> float | None:
+    """Relay's own estimate (`annotated_response.usage.cost`), in US dollars or not at all."""
+    cost = as_map(body.get("usage")).get("cost")
+    total = as_map(cost).get("total")
+    if isinstance(total, bool) or not isinstance(total, (int, float)) or not 0 <= total < 1e9:
+        return None
+    return float(total) if as_map(cost).get("currency", "USD") == "USD" else None
+
+
+class AttemptFacts(msgspec.Struct, frozen=True):
+    status: Status
+    usage: Usage
+    finish_reason: str | None
+    stream_finish_reason: str | None
+    error: ErrorFacts | None
+    flags: tuple[str, ...]
+
+
+def settle(end: EndFacts | None, stream: Stream | None = None, failed: ErrorFacts | None = None) -> AttemptFacts:
+    """Everything known about one attempt, read together.
+
+    Args:
+        end: the end event, None while the attempt runs or was interrupted.
+        stream: what its chunks said, None when there were none.
+        failed: its `relay.attempt_failed` mark.
+
+    The usage of a call that never reached a model (blocked, or refused by the provider with an HTTP error before any
+    chunk) is unknown and complete: nothing is missing from the sum over a turn.
+    """
+    streamed, stream = stream is not None, stream or Stream()
+    flags = list(end.flags) if end else []
+    status: Status = end.status if end else "running"
+    error = better_error(better_error(failed, stream.error), end.error if end else None)
+    if status == "ok" and (stream.error is not None or failed is not None):
+        status = "failed"  # an error event inside a stream that Relay saw end well
+    end_finish = end.finish_reason if end else None
+    if finish_reasons_differ(end_finish, stream.finish_reason):
+        flags.append("finish_reason_mismatch")
+    usage = end.usage if end and end.usage.known else UNKNOWN
+    if not usage.complete and stream.usage.known:
+        usage = merge(usage, stream.usage)
+    finished = end_finish or stream.finish_reason
+    if finished is None and (end is None or status != "ok" or end.api_mode == ANTHROPIC):
+        usage = usage.partial()
+    refused = status == "failed" and error is not None and error.status is not None and error.status >= 400
+    if not usage.known and not streamed and (refused or status == "blocked"):
+        usage = Usage(complete=True)
+    return AttemptFacts(
+        status=status,
+        usage=usage,
+        finish_reason=finished,
+        stream_finish_reason=stream.finish_reason,
+        error=error if status not in ("ok", "running") else None,
+        flags=tuple(dict.fromkeys(flags)),
+    )

@@ -1,0 +1,91 @@
+"""What a request asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from relayweb.recording.conventions.shapes import (
+    PROVIDER_NAMES,
+    Json,
+    as_list,
+    as_map,
+    clean,
+    content_text,
+    first_of,
+    guess_api_mode,
+    messages_of,
+    text_or_none,
+)
+
+_ASKED = 200  # characters of what the user asked that a list shows
+
+
+class RequestFacts(msgspec.Struct, frozen=True):
+    model: str | None = None
+    provider: str | None = None
+    api_mode: str | None = None
+    streaming: bool | None = None
+    asked: str | None = None
+    message_count: int | None = None
+    tool_count: int | None = None
+
+
+def _user_text(message: Json) -> str:
+    message = as_map(message)
+    inner = message.get("data") if message.get("type") == "human" else None  # LangChain's serialisation
+    if isinstance(inner, Mapping):
+        return content_text(inner.get("content"))
+    if message.get("role") not in ("user", "human"):
+        return ""
+    return content_text(message.get("content", message.get("parts")))
+
+
+def asked_text(body: Json) -> str | None:
+    """The first words of the last thing a user said in a request body."""
+    messages = messages_of(as_map(body))
+    text = (
+        messages if isinstance(messages, str) else next(filter(None, map(_user_text, reversed(as_list(messages)))), "")
+    )
+    words = " ".join(text[: 4 * _ASKED].split())
+    return text_or_none(words if len(words) <= _ASKED else words[: _ASKED - 1] + "…")
+
+
+def provider_of(name: Json, metadata: Json) -> str | None:
+    stated = first_of(
+        as_map(metadata), "relay.provider", "hermes.provider", "provider", "gen_ai.provider.name", "gen_ai.system"
+    )
+    if isinstance(stated, str):
+        return clean(stated[:100])
+    if not isinstance(name, str) or not name:
+        return None
+    return clean((name.split(".", 1)[0] if name in PROVIDER_NAMES else name)[:100])
+
+
+def read_request(
+    api_mode: Json,
+    content: Json,
+    *,
+    name: Json = None,
+    metadata: Json = None,
+    profile: Json = None,
+    attributes: Json = (),
+) -> RequestFacts:
+    """What a request is: the start event's `data.content`, beside the event's own name, metadata and profile."""
+    body, profile = as_map(content), as_map(profile)
+    annotated = as_map(profile.get("annotated_request"))
+    model = next((m for m in (body.get("model"), profile.get("model_name"), annotated.get("model")) if m), None)
+    stream = body.get("stream")
+    if not isinstance(stream, bool):
+        stream = True if "streaming" in as_list(attributes) else None
+    messages = messages_of(body)
+    return RequestFacts(
+        model=text_or_none(model),
+        provider=provider_of(name, metadata),
+        api_mode=guess_api_mode(api_mode, name=name, content=body, metadata=metadata, profile=profile),
+        streaming=stream,
+        asked=asked_text(body) or asked_text(annotated),
+        message_count=len(messages) if isinstance(messages, (list, tuple)) else None if messages is None else 1,
+        tool_count=len(body["tools"]) if isinstance(body.get("tools"), (list, tuple)) else None,
+    )

@@ -1,0 +1,225 @@
+"""Token usage in one shape, whoever reported it.
+
+`input_tokens` is everything the model read, cached tokens included; `output_tokens` is everything it wrote, reasoning
+included. OpenAI counts cached tokens inside the prompt, Anthropic and Bedrock beside it; xAI and Gemini count
+reasoning beside the output. Unknown is None and never 0. Nothing in here raises, whatever it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+Json = Any
+_LARGEST = 2**53  # beyond this neither a browser nor a price is exact; no provider bills such a call
+
+FIELDS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens", "total_tokens")
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens of one attempt, or of several added up.
+
+    `complete` is False when the numbers are a lower bound: a stream was cut before its final count, a part is unknown,
+    or one of the attempts added up reported nothing.
+    """
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    total_tokens: int | None = None
+    complete: bool = False
+
+    @property
+    def known(self) -> bool:
+        return self.input_tokens is not None or self.output_tokens is not None or self.total_tokens is not None
+
+    def as_dict(self) -> dict[str, int | bool | None]:
+        return msgspec.structs.asdict(self)
+
+    def partial(self) -> Usage:
+        """The same numbers as a lower bound."""
+        return msgspec.structs.replace(self, complete=False)
+
+
+UNKNOWN = Usage()
+
+
+def count(value: Json) -> int | None:
+    """A token count, or None for anything that is not a whole number from 0 to 2^53."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if isinstance(value, float):
+        if value != value or not 0 <= value <= _LARGEST or value != int(value):
+            return None
+        value = int(value)
+    return value if 0 <= value <= _LARGEST else None
+
+
+def _first(source: Json, *names: str) -> int | None:
+    if isinstance(source, Mapping):
+        for name in names:
+            found = count(source.get(name))
+            if found is not None:
+                return found
+    return None
+
+
+def _total(*parts: int | None) -> int | None:
+    known = [p for p in parts if p is not None]
+    return sum(known) if known else None
+
+
+def build(
+    *,
+    input: int | None,
+    output: int | None,
+    cached: int | None = None,
+    cache_write: int | None = None,
+    reasoning: int | None = None,
+    total: int | None = None,
+) -> Usage:
+    """A Usage from counts that already follow this module's meaning (cached inside input, reasoning inside output)."""
+    if input is not None and output is not None:
+        if total is not None and reasoning and total == input + output + reasoning:
+            output += reasoning  # xAI and Gemini by way of the OpenAI format: reasoning beside the output
+        total = input + output
+    elif total is None:
+        total = _total(input, output)
+    elif input is None and output is not None and total >= output:
+        input = total - output
+    elif output is None and input is not None and total >= input:
+        output = total - input
+    return Usage(
+        input_tokens=input,
+        output_tokens=output,
+        cached_tokens=cached,
+        cache_write_tokens=cache_write,
+        reasoning_tokens=reasoning,
+        total_tokens=total,
+        complete=input is not None and output is not None,
+    )
+
+
+def _cache_creation(usage: Mapping[str, Json]) -> int | None:
+    written = _first(usage, "cache_creation_input_tokens", "cacheCreationInputTokens", "cacheWriteInputTokens")
+    if written is None and isinstance(usage.get("cache_creation"), Mapping):
+        written = _total(*(count(v) for v in usage["cache_creation"].values()))
+    return written
+
+
+def _anthropic(usage: Mapping[str, Json]) -> Usage:
+    cached = _first(usage, "cache_read_input_tokens", "cacheReadInputTokens", "cache_read_tokens")
+    written = _cache_creation(usage)
+    if written is None:
+        written = _first(usage, "cache_write_tokens")
+    fresh = _first(usage, "input_tokens", "inputTokens", "uncached_input_tokens", "prompt_tokens")
+    return build(
+        input=None if fresh is None else fresh + (cached or 0) + (written or 0),
+        output=_first(usage, "output_tokens", "outputTokens", "completion_tokens"),
+        cached=cached,
+        cache_write=written,
+        reasoning=_first(usage.get("output_tokens_details"), "thinking_tokens", "reasoning_tokens"),
+    )
+
+
+def _gemini(usage: Mapping[str, Json]) -> Usage:
+    thoughts = _first(usage, "thoughtsTokenCount")
+    answer = _first(usage, "candidatesTokenCount")
+    return build(
+        input=_total(_first(usage, "promptTokenCount"), _first(usage, "toolUsePromptTokenCount")),
+        output=_total(answer, thoughts),
+        cached=_first(usage, "cachedContentTokenCount"),
+        reasoning=thoughts,
+        total=_first(usage, "totalTokenCount"),
+    )
+
+
+def _openai(usage: Mapping[str, Json]) -> Usage:
+    read = [usage.get(k) for k in ("prompt_tokens_details", "input_tokens_details", "input_token_details")]
+    written = [usage.get(k) for k in ("completion_tokens_details", "output_tokens_details", "output_token_details")]
+    cached = next((c for c in (_first(d, "cached_tokens", "cache_read") for d in read) if c is not None), None)
+    if cached is None:
+        cached = _first(usage, "cache_read_tokens", "prompt_cache_hit_tokens", "cached_tokens")
+    creation = next(
+        (c for c in (_first(d, "cache_write_tokens", "cache_creation") for d in read) if c is not None), None
+    )
+    reasoning = next((c for c in (_first(d, "reasoning_tokens", "reasoning") for d in written) if c is not None), None)
+    return build(
+        # Hermes' observer gives both: prompt_tokens holds all of it, input_tokens what was not cached.
+        input=_first(usage, "prompt_tokens", "input_tokens"),
+        output=_first(usage, "completion_tokens", "output_tokens"),
+        cached=cached,
+        cache_write=creation if creation is not None else _first(usage, "cache_write_tokens"),
+        reasoning=reasoning if reasoning is not None else _first(usage, "reasoning_tokens"),
+        total=_first(usage, "total_tokens"),
+    )
+
+
+_ANTHROPIC_ONLY = frozenset(
+    ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation", "cacheReadInputTokens", "inputTokens")
+)
+_GEMINI_ONLY = frozenset(("promptTokenCount", "candidatesTokenCount", "totalTokenCount"))
+
+
+def read_usage(usage: Json, *, beside: bool = False) -> Usage:
+    """Any provider's usage object, Relay's own included.
+
+    Args:
+        usage: the object as reported; anything else reads as unknown.
+        beside: cached tokens are counted beside the input (Anthropic's convention) where the object's own member
+            names do not tell.
+    """
+    if not isinstance(usage, Mapping):
+        return UNKNOWN
+    if not _GEMINI_ONLY.isdisjoint(usage):
+        return _gemini(usage)
+    if not _ANTHROPIC_ONLY.isdisjoint(usage) and "prompt_tokens" not in usage:
+        return _anthropic(usage)
+    return _anthropic(usage) if beside else _openai(usage)
+
+
+def _most(a: int | None, b: int | None) -> int | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return max(a, b)
+
+
+def merge(a: Usage, b: Usage) -> Usage:
+    """Two reports of the same tokens (chunk marks repeat each other and the end): each counted once, in any order.
+
+    Counters of a stream only grow, so the larger of two is the later one.
+    """
+    input, output = _most(a.input_tokens, b.input_tokens), _most(a.output_tokens, b.output_tokens)
+    if input is not None and output is not None:
+        total: int | None = input + output
+    else:
+        total = _most(a.total_tokens, b.total_tokens)
+    return Usage(
+        input_tokens=input,
+        output_tokens=output,
+        cached_tokens=_most(a.cached_tokens, b.cached_tokens),
+        cache_write_tokens=_most(a.cache_write_tokens, b.cache_write_tokens),
+        reasoning_tokens=_most(a.reasoning_tokens, b.reasoning_tokens),
+        total_tokens=total,
+        complete=input is not None and output is not None,
+    )
+
+
+def add(usages: Iterable[Usage]) -> Usage:
+    """The sum over different attempts. What nobody knows stays unknown; what somebody does not know makes it partial.
+
+    The sum of nothing is unknown and complete: no call has been made, so nothing is missing.
+    """
+    sums: dict[str, int | None] = dict.fromkeys(FIELDS)
+    complete = True
+    for usage in usages:
+        complete = complete and usage.complete
+        for name in FIELDS:
+            value = getattr(usage, name)
+            if value is not None:
+                sums[name] = (sums[name] or 0) + value
+    return Usage(**sums, complete=complete)
