@@ -1,0 +1,218 @@
+"""What a request and an answer say about the conversation they belong to, for each wire format.
+
+Pure functions over parsed JSON of any shape: what is not understood is not there; nothing raises.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+CHAT, RESPONSES, MESSAGES = "chat_completions", "codex_responses", "anthropic_messages"
+
+# Claude Code puts its session into Anthropic's metadata.user_id: user_<hash>_account_<uuid>_session_<uuid>, or as JSON.
+_SESSION_IN_USER_ID = re.compile(r"""_session_([0-9a-fA-F-]{8,})$|"session_id"\s*:\s*"([^"\\]{1,200})\"""")
+# Items of a Responses output that the client must act on; other *_call items are run by the provider.
+_CLIENT_CALLS = frozenset(
+    "function_call custom_tool_call computer_call local_shell_call shell_call apply_patch_call "
+    "mcp_approval_request".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request's place in its conversation.
+
+    `prefixes` holds a digest for each message of the user, of everything the user had said up to and including it: two
+    calls whose last ones are equal serve one turn, and the one before last leads to the turn before. System
+    texts and answers are left out, for they change between calls of one turn (dates, trimming, cache marks).
+    """
+
+    model: str | None = None
+    streaming: bool = False
+    prefixes: tuple[str, ...] = ()
+    asks_anew: bool = True
+    tool_results: dict[str, Any] = field(default_factory=dict)
+    previous_response_id: str | None = None
+    session_hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    id: str
+    name: str
+    arguments: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an answer leads to: tools to run (or a pause to go on from), or the end of the turn."""
+
+    response_id: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    goes_on: bool = False
+    failed: bool = False
+
+
+def read_question(api_mode: str, body: Any) -> Question:
+    """Reads a request body."""
+    if not isinstance(body, dict):
+        return Question()
+    items = list(_items(api_mode, body))
+    digest = hashlib.blake2b(digest_size=16)
+    prefixes: list[str] = []
+    results: dict[str, Any] = {}
+    anew = True
+    for item in items:
+        found = dict(_tool_results(api_mode, item))
+        if found:
+            results.update(found)
+            anew = False
+        elif item.get("role") == "user":
+            digest.update(_said(item.get("content")) + b"\x00")
+            prefixes.append(digest.hexdigest())
+            results, anew = {}, True
+        elif not (item.get("role") in ("system", "developer")):
+            results = {} if item.get("role") == "assistant" else results
+            anew = False
+    return Question(
+        model=_string(body.get("model")),
+        streaming=body.get("stream") is True,
+        prefixes=tuple(prefixes),
+        asks_anew=anew,
+        tool_results=results,
+        previous_response_id=_string(body.get("previous_response_id")),
+        session_hint=_session_hint(api_mode, body),
+    )
+
+
+def read_answer(api_mode: str, response: Any) -> Answer:
+    """Reads a whole response, as it came or as put together from its chunks."""
+    if not isinstance(response, dict):
+        return Answer(failed=True)
+    failed = bool(response.get("error")) or response.get("type") == "error" or response.get("status") == "failed"
+    calls = tuple(_tool_calls(api_mode, response))
+    return Answer(
+        response_id=_string(response.get("id")) if api_mode == RESPONSES else None,
+        tool_calls=calls,
+        goes_on=bool(calls) or response.get("stop_reason") == "pause_turn",
+        failed=failed,
+    )
+
+
+class StreamWatch:
+    """Follows a stream just closely enough to know, before its last byte is passed on, where the turn stands."""
+
+    def __init__(self, api_mode: str) -> None:
+        self.api_mode = api_mode
+        self.response_id: str | None = None
+        self.goes_on = False
+        self.finished = False
+        self.failed = False
+
+    def observe(self, chunk: dict[str, Any]) -> None:
+        if chunk.get("error") or chunk.get("type") in ("error", "response.failed"):
+            self.failed = True
+        if self.api_mode == CHAT:
+            for choice in _dicts(chunk.get("choices")):
+                delta = choice.get("delta")
+                self.goes_on |= isinstance(delta, dict) and bool(delta.get("tool_calls") or delta.get("function_call"))
+                self.finished |= bool(choice.get("finish_reason"))
+        elif self.api_mode == MESSAGES:
+            block, delta = chunk.get("content_block"), chunk.get("delta")
+            self.goes_on |= isinstance(block, dict) and block.get("type") == "tool_use"
+            if isinstance(delta, dict) and delta.get("stop_reason"):
+                self.finished = True
+                self.goes_on |= delta["stop_reason"] == "pause_turn"
+        else:
+            item, response = chunk.get("item"), chunk.get("response")
+            self.goes_on |= isinstance(item, dict) and item.get("type") in _CLIENT_CALLS
+            if isinstance(response, dict):
+                self.response_id = _string(response.get("id")) or self.response_id
+            self.finished |= chunk.get("type") in ("response.completed", "response.incomplete")
+
+
+def _items(api_mode: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if api_mode != RESPONSES:
+        yield from _dicts(body.get("messages"))
+    elif isinstance(body.get("input"), str):
+        yield {"role": "user", "content": body["input"]}
+    else:
+        yield from _dicts(body.get("input"))
+
+
+def _tool_results(api_mode: str, item: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    if api_mode == CHAT and item.get("role") in ("tool", "function"):
+        yield str(item.get("tool_call_id") or item.get("name") or ""), item.get("content")
+    elif api_mode == MESSAGES and item.get("role") == "user":
+        for block in _dicts(item.get("content")):
+            if block.get("type") == "tool_result":
+                yield str(block.get("tool_use_id") or ""), block.get("content")
+    elif api_mode == RESPONSES and str(item.get("type")).endswith("_output"):
+        yield str(item.get("call_id") or item.get("id") or ""), item.get("output")
+
+
+def _tool_calls(api_mode: str, response: dict[str, Any]) -> Iterator[ToolCall]:
+    if api_mode == CHAT:
+        for choice in _dicts(response.get("choices")):
+            message = choice.get("message")
+            for call in _dicts(message.get("tool_calls") if isinstance(message, dict) else None):
+                inner = call.get("function") or call.get("custom")
+                inner = inner if isinstance(inner, dict) else {}
+                yield _tool_call(call.get("id"), inner.get("name"), inner.get("arguments", inner.get("input")))
+    elif api_mode == MESSAGES:
+        for block in _dicts(response.get("content")):
+            if block.get("type") == "tool_use":
+                yield _tool_call(block.get("id"), block.get("name"), block.get("input"))
+    else:
+        for item in _dicts(response.get("output")):
+            if item.get("type") in _CLIENT_CALLS:
+                arguments = item.get("arguments", item.get("input", item.get("action")))
+                yield _tool_call(item.get("call_id") or item.get("id"), item.get("name") or item["type"], arguments)
+
+
+def _tool_call(id: Any, name: Any, arguments: Any) -> ToolCall:
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            pass  # cut or free text: shown as it came
+    return ToolCall(_string(id) or "", _string(name) or "tool", arguments)
+
+
+def _session_hint(api_mode: str, body: dict[str, Any]) -> str | None:
+    if api_mode == RESPONSES:
+        conversation = body.get("conversation")
+        return _string(conversation.get("id") if isinstance(conversation, dict) else conversation)
+    metadata = body.get("metadata")
+    user_id = metadata.get("user_id") if api_mode == MESSAGES and isinstance(metadata, dict) else None
+    if isinstance(user_id, str) and (match := _SESSION_IN_USER_ID.search(user_id)):
+        return match[1] or match[2]
+    return _string(user_id)
+
+
+def _said(content: Any) -> bytes:
+    """What the user said, the same for a plain text and for its one text block, whatever cache marks it bears."""
+    if isinstance(content, str):
+        return content.encode("utf-8", "surrogatepass")
+    parts = []
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, dict) and isinstance(part.get("text"), str):
+            parts.append(part["text"].encode("utf-8", "surrogatepass"))
+        else:
+            part = {k: v for k, v in part.items() if k != "cache_control"} if isinstance(part, dict) else part
+            parts.append(json.dumps(part, sort_keys=True).encode())
+    return b"\x01".join(parts)
+
+
+def _dicts(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, dict))
+
+
+def _string(value: Any) -> str | None:
+    return value[:200] if isinstance(value, str) and value else None

@@ -1,0 +1,117 @@
+"""Which headers travel: what the client tells us, what the provider gets of it, and what comes back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+Headers = list[tuple[bytes, bytes]]
+
+# RFC 9110, section 7.6.1: these belong to one connection. Length and host are written anew.
+_HOP_BY_HOP = frozenset(
+    b"connection proxy-connection keep-alive transfer-encoding te trailer upgrade proxy-authenticate "
+    b"proxy-authorization".split()
+)
+_NEVER_UP = _HOP_BY_HOP | {b"host", b"content-length", b"accept-encoding", b"expect"}
+_OURS = (b"x-relay-", b"x-nemo-relay-", b"x-dynamo-")
+# Cookies of our own pages, which a browser on the same host would send along.
+_OUR_COOKIES = frozenset({b"sessionid", b"csrftoken"})
+_OUR_TOKEN = re.compile(rb"rw_[a-z]+_")
+_LONGEST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What the headers say about the place of a call; None where they say nothing."""
+
+    session_id: str | None = None
+    turn_id: str | None = None
+    request_id: str | None = None
+    call_role: str = "primary"
+    retry_count: int | None = None
+
+
+def read_caller(headers: Iterable[tuple[bytes, bytes]]) -> Caller:
+    """Our own headers first, then what real clients send of their own accord."""
+    found = {name: value for name, raw in headers if (value := _text(raw))}
+    retry = found.get(b"x-stainless-retry-count", "")
+    return Caller(
+        session_id=found.get(b"x-relay-session-id")
+        or found.get(b"x-nemo-relay-session-id")
+        or found.get(b"x-claude-code-session-id"),
+        turn_id=found.get(b"x-relay-turn-id"),
+        request_id=found.get(b"x-relay-request-id"),
+        call_role=found.get(b"x-relay-call-role", "primary"),
+        retry_count=int(retry) if retry.isdecimal() and len(retry) < 5 else None,
+    )
+
+
+def read_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """Our token: `x-relay-token`, or in the place of the provider's key, where upstreams need none (demo)."""
+    keys = None
+    for name, value in headers:
+        if name == b"x-relay-token":
+            return _text(value)
+        if name in (b"authorization", b"x-api-key") and _is_our_token(value):
+            keys = _text(value.rpartition(b" ")[2])
+    return keys
+
+
+def to_upstream(headers: Iterable[tuple[bytes, bytes]], extra: Mapping[str, str] | None = None) -> Headers:
+    """The client's headers as the provider gets them: in their order, without ours, the connection's and our token.
+
+    `accept-encoding` becomes identity, so that the bytes that pass are the bytes that are recorded. `extra`, what
+    intercepts set, wins over the client's header of the same name.
+    """
+    headers = list(headers)
+    dropped = set(_NEVER_UP)
+    for name, value in headers:
+        if name == b"connection":
+            dropped.update(part.strip().lower() for part in value.split(b","))
+    set_by_rules = {name.lower().encode("latin-1", "replace"): value for name, value in (extra or {}).items()}
+    out: Headers = []
+    for name, value in headers:
+        name = name.lower()
+        if name in dropped or name in set_by_rules or name.startswith(_OURS):
+            continue
+        if name in (b"authorization", b"x-api-key") and _is_our_token(value):
+            continue
+        if name == b"cookie":
+            value = _without_our_cookies(value)
+            if not value:
+                continue
+        out.append((name, value))
+    out.append((b"accept-encoding", b"identity"))
+    for name, text in set_by_rules.items():
+        if name not in _NEVER_UP and not name.startswith(_OURS):
+            out.append((name, text.encode("latin-1", "replace")))
+    return out
+
+
+def to_client(
+    headers: Iterable[tuple[bytes, bytes]], *, length: int | None = None, keep_length: bool = False
+) -> Headers:
+    """The provider's response headers as the client gets them; `length` when the body's size changed or is known."""
+    out = [
+        (name.lower(), value)
+        for name, value in headers
+        if name.lower() not in _HOP_BY_HOP and (keep_length or name.lower() != b"content-length")
+    ]
+    if length is not None:
+        out.append((b"content-length", str(length).encode()))
+    return out
+
+
+def _is_our_token(value: bytes) -> bool:
+    return _OUR_TOKEN.match(value.rpartition(b" ")[2]) is not None
+
+
+def _without_our_cookies(value: bytes) -> bytes:
+    return b"; ".join(
+        part for raw in value.split(b";") if (part := raw.strip()) and part.partition(b"=")[0] not in _OUR_COOKIES
+    )
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace").strip()[:_LONGEST]

@@ -1,0 +1,82 @@
+import pytest
+
+from relayweb.gateway.headers import Caller, read_caller, read_token, to_client, to_upstream
+
+
+def test_nothing_of_ours_and_nothing_of_the_connection_reaches_the_provider():
+    sent = [
+        (b"Host", b"127.0.0.1:8000"),
+        (b"connection", b"keep-alive, x-hop"),
+        (b"x-hop", b"1"),
+        (b"transfer-encoding", b"chunked"),
+        (b"content-length", b"3"),
+        (b"accept-encoding", b"gzip, deflate"),
+        (b"x-relay-token", b"rw_gateway_secret"),
+        (b"x-relay-session-id", b"s"),
+        (b"X-Dynamo-Session-Id", b"s"),
+        (b"x-nemo-relay-session-id", b"s"),
+        (b"authorization", b"Bearer sk-provider"),
+        (b"x-stainless-retry-count", b"1"),
+        (b"content-type", b"application/json"),
+    ]
+    assert to_upstream(sent) == [
+        (b"authorization", b"Bearer sk-provider"),
+        (b"x-stainless-retry-count", b"1"),
+        (b"content-type", b"application/json"),
+        (b"accept-encoding", b"identity"),
+    ]
+
+
+@pytest.mark.parametrize("name", [b"authorization", b"x-api-key"])
+def test_our_token_in_the_place_of_the_key_is_read_and_never_passed_on(name):
+    value = b"Bearer rw_gateway_abc" if name == b"authorization" else b"rw_gateway_abc"
+    assert read_token([(name, value)]) == "rw_gateway_abc"
+    assert to_upstream([(name, value)]) == [(b"accept-encoding", b"identity")]
+
+
+def test_the_token_header_wins_over_a_token_in_the_key():
+    assert (
+        read_token([(b"authorization", b"Bearer rw_gateway_a"), (b"x-relay-token", b"rw_gateway_b")]) == "rw_gateway_b"
+    )
+    assert read_token([(b"authorization", b"Bearer sk-provider")]) is None
+
+
+def test_headers_set_by_rules_replace_the_clients_but_not_the_connections():
+    out = to_upstream(
+        [(b"user-agent", b"a"), (b"x-b", b"1")], {"User-Agent": "z", "Host": "evil", "x-relay-token": "t"}
+    )
+    assert out == [(b"x-b", b"1"), (b"accept-encoding", b"identity"), (b"user-agent", b"z")]
+
+
+def test_cookies_of_our_own_pages_stay_here():
+    cookies = b"sessionid=secret; __cf_bm=1; csrftoken=x"
+    assert to_upstream([(b"cookie", cookies)])[0] == (b"cookie", b"__cf_bm=1")
+    assert to_upstream([(b"cookie", b"sessionid=secret")]) == [(b"accept-encoding", b"identity")]
+
+
+def test_a_changed_body_gets_its_own_length():
+    answered = [(b"Content-Length", b"10"), (b"X-Request-Id", b"r"), (b"Transfer-Encoding", b"chunked")]
+    assert to_client(answered, length=3) == [(b"x-request-id", b"r"), (b"content-length", b"3")]
+    assert to_client(answered, keep_length=True) == [(b"content-length", b"10"), (b"x-request-id", b"r")]
+
+
+def test_our_own_headers_go_before_those_of_known_clients():
+    names = (b"x-claude-code-session-id", b"x-nemo-relay-session-id", b"x-relay-session-id")
+    headers = []
+    for i, name in enumerate(names):
+        headers.append((name, str(i).encode()))
+        assert read_caller(headers).session_id == str(i)
+    full = read_caller(
+        [
+            (b"x-relay-turn-id", b"t"),
+            (b"x-relay-request-id", b"r"),
+            (b"x-relay-call-role", b"delegated"),
+            (b"x-stainless-retry-count", b"2"),
+        ]
+    )
+    assert full == Caller(None, "t", "r", "delegated", 2)
+
+
+@pytest.mark.parametrize("value", [b"", b"-1", b"x", b"\xff", b"99999999999"])
+def test_a_retry_count_that_is_no_number_is_not_known(value):
+    assert read_caller([(b"x-stainless-retry-count", value)]).retry_count is None
