@@ -26,8 +26,8 @@ MAX_TERMS = 40
 class QueryError(ValueError):
     """A query that cannot be read.
 
-    `column` is 1-based and `length` counts characters, so a page can underline the place; `suggestion` is what the whole
-    term could read instead.
+    `column` is 1-based and `length` counts characters, so a page can underline the place; `suggestion` is what the
+    whole term could read instead.
     """
 
     def __init__(self, column: int, message: str, suggestion: str | None = None, length: int = 1) -> None:
