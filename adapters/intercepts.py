@@ -1,0 +1,83 @@
+"""Rules over live calls: the set in force, the one permanent request intercept in Relay, and the offline preview."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import nemo_relay
+
+from adapters import rules, wire
+from adapters.actions import ACTIONS
+from adapters.actions.base import Facts, RuleError
+from adapters.json_values import to_json
+from adapters.marks import Rewrite
+from adapters.rules import Decision, Match, Rule, RuleSet, current, failures, swap
+
+__all__ = [
+    "ACTIONS",
+    "Decision",
+    "Match",
+    "Rule",
+    "RuleError",
+    "RuleSet",
+    "current",
+    "ensure_dispatcher",
+    "failures",
+    "preview",
+    "swap",
+]
+
+NAME = "relayweb.rules"
+PRIORITY = 0
+
+_lock = threading.Lock()
+_registered = False
+
+
+def ensure_dispatcher() -> None:
+    """Registers our request intercept in Relay, once a process. It stays; only the rule set changes."""
+    global _registered
+    if _registered:
+        return
+    with _lock:
+        if not _registered:
+            nemo_relay.intercepts.register_llm_request(NAME, PRIORITY, False, _dispatch)
+            _registered = True
+
+
+def _dispatch(
+    _name: str, request: nemo_relay.LLMRequest, annotation: Any | None
+) -> nemo_relay.LLMRequestInterceptOutcome:
+    call = wire.current_call()
+    if call is None:
+        return nemo_relay.LLMRequestInterceptOutcome(request, annotation)
+    return call.dispatch(current(), request, annotation)
+
+
+def preview(
+    rule_set: RuleSet,
+    body: Mapping[str, Any],
+    *,
+    api_mode: str,
+    provider: str = "",
+    model: str | None = None,
+    call_role: str = "primary",
+    session_id: str | None = None,
+    profile: str | None = None,
+    stream: bool = False,
+    headers: Mapping[str, Any] | None = None,
+) -> tuple[list[Rewrite], dict[str, Any], Decision | None]:
+    """What `rule_set` would do to a recorded request, offline, by the code that runs live.
+
+    Returns the ledger entries, the provider's body, and the decision to block, answer or fail, if any.
+    """
+    facts = Facts(api_mode, provider, model or _model(body), profile, call_role, session_id, stream)
+    outcome = rules.run(rule_set, to_json(body), facts, dict(headers or {}))
+    return outcome.rewrites(), outcome.draft.body, outcome.decision
+
+
+def _model(body: Mapping[str, Any]) -> str | None:
+    model = body.get("model")
+    return model if isinstance(model, str) else None

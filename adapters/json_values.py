@@ -1,0 +1,270 @@
+"""Values as JSON: conversion of what an app passes, the copy Relay can hold, and equality."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+# Relay's native JSON holds 64-bit integers, finite floats and valid UTF-8; its subscribers and our doors read back at
+# most this many levels.
+MAX_DEPTH = 400
+_MIN_INT, _MAX_INT = -(1 << 63), 1 << 64
+
+
+def _is_json(value: Any, depth: int = 0) -> bool:
+    """Whether `value` is made of plain JSON types only (any integer, float and string allowed)."""
+    kind = type(value)
+    if kind is str or value is None or kind is int or kind is bool or kind is float:
+        return True
+    if depth > MAX_DEPTH:
+        return False
+    if kind is dict:
+        return all(type(k) is str and _is_json(v, depth + 1) for k, v in value.items())
+    if kind is list:
+        return all(_is_json(v, depth + 1) for v in value)
+    return False
+
+
+def to_json(value: Any) -> Any:
+    """`value` as JSON types; the same object when it is JSON already.
+
+    Keys become strings; tuples, sets and other mappings become lists and objects; pydantic models are dumped in JSON
+    mode through their class; other objects give their public instance attributes, else `str()`. Bytes stay bytes
+    (`escape` names them). Nothing is read through dynamic attributes of unknown objects. What is deeper than 400 levels
+    becomes `{"$deep": "<type>"}`.
+    """
+    return value if _is_json(value) else _convert(value, 0, set())
+
+
+def _convert(value: Any, depth: int, open_ids: set[int]) -> Any:
+    if value is None or type(value) in (str, int, bool, float, bytes):
+        return value
+    if isinstance(value, bool):
+        return bool(value)
+    for kind in (str, int, float):  # enums and other subclasses carry their plain value
+        if isinstance(value, kind):
+            return kind.__str__(value) if kind is str else kind(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if depth > MAX_DEPTH or id(value) in open_ids:
+        return {"$deep": type(value).__name__}
+    open_ids.add(id(value))
+    try:
+        return _convert_container(value, depth, open_ids)
+    finally:
+        open_ids.discard(id(value))
+
+
+def _convert_container(value: Any, depth: int, open_ids: set[int]) -> Any:
+    if isinstance(value, Mapping):
+        return {_key(k): _convert(v, depth + 1, open_ids) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_convert(v, depth + 1, open_ids) for v in value]
+    dump = getattr(type(value), "model_dump", None)
+    if callable(dump):
+        return _convert(_dumped(value, dump), depth + 1, open_ids)
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        attributes = None
+    if isinstance(attributes, dict) and attributes:
+        return {_key(k): _convert(v, depth + 1, open_ids) for k, v in attributes.items() if not _key(k).startswith("_")}
+    return _text(value)
+
+
+def _dumped(value: Any, dump: Any) -> Any:
+    try:
+        return dump(value, mode="json", warnings=False)
+    except Exception:
+        try:
+            return dump(value)
+        except Exception:
+            return _text(value)
+
+
+def _key(key: Any) -> str:
+    if type(key) is str:
+        return key
+    return str.__str__(key) if isinstance(key, str) else _text(key)
+
+
+def _text(value: Any) -> str:
+    try:
+        return str(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+def pointer(path: str, key: str | int) -> str:
+    """The JSON Pointer (RFC 6901) of member `key` of the value at `path`."""
+    return f"{path}/{key}" if isinstance(key, int) else f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
+
+
+def _holds(value: Any, depth: int = 0) -> bool:
+    """Whether Relay can hold `value` as it is."""
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii()) or _is_utf8(value)
+    if value is None or kind is bool:
+        return True
+    if kind is int:
+        return bool(_MIN_INT <= value < _MAX_INT)
+    if kind is float:
+        return math.isfinite(value)
+    if depth > MAX_DEPTH:
+        return False
+    if kind is dict:
+        for k, v in value.items():
+            if type(k) is not str or not (k.isascii() or _is_utf8(k)) or not _holds(v, depth + 1):
+                return False
+        return True
+    if kind is list:
+        return all(_holds(v, depth + 1) for v in value)
+    return False
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def escape(value: Any) -> tuple[Any, list[str]]:
+    """`value` as Relay can hold it, and the JSON pointers of what stands for something else.
+
+    Integers beyond 64 bits, non-finite floats and bytes become `{"$int": …}`, `{"$float": …}`, `{"$bytes": hex}`; lone
+    surrogates in strings and keys become the six characters `\\udXXX`; deeper than 400 levels, `{"$deep": type}`. When
+    nothing has to be escaped the value itself is returned, not a copy.
+    """
+    if _holds(value):
+        return value, []
+    escaped: list[str] = []
+    return _escape(to_json(value), "", 0, escaped), escaped
+
+
+def _escape(value: Any, path: str, depth: int, escaped: list[str]) -> Any:
+    kind = type(value)
+    if value is None or kind is bool:
+        return value
+    if kind is str:
+        if value.isascii() or _is_utf8(value):
+            return value
+        escaped.append(path)
+        return visible(value)
+    if kind is int:
+        if _MIN_INT <= value < _MAX_INT:
+            return value
+        escaped.append(path)
+        return {"$int": _digits(value)}
+    if kind is float:
+        if math.isfinite(value):
+            return value
+        escaped.append(path)
+        return {"$float": repr(value)}
+    if kind is bytes:
+        escaped.append(path)
+        return {"$bytes": value.hex()}
+    if depth > MAX_DEPTH:
+        escaped.append(path)
+        return {"$deep": kind.__name__}
+    if kind is list:
+        return [_escape(v, f"{path}/{i}", depth + 1, escaped) for i, v in enumerate(value)]
+    out: dict[str, Any] = {}
+    for key, member in value.items():
+        shown = visible(key)
+        below = pointer(path, shown)
+        if shown != key:
+            escaped.append(below)
+        out[shown] = _escape(member, below, depth + 1, escaped)
+    return out
+
+
+def visible(text: str) -> str:
+    """`text` with each lone surrogate written as `\\udXXX`."""
+    return text if text.isascii() or _is_utf8(text) else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _digits(value: int) -> str:
+    # Python refuses decimal text of integers past 4300 digits by default.
+    try:
+        return str(value)
+    except ValueError:
+        return hex(value)
+
+
+def canonical(value: Any) -> str | None:
+    """The canonical JSON text of `value` (sorted keys, compact), None when it is not serialisable."""
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def json_equal(a: Any, b: Any) -> bool:
+    """Whether two values have the same canonical JSON; what is not serialisable is unequal to everything."""
+    left = canonical(a)
+    return left is not None and left == canonical(b)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Strict JSON equality of plain values without making text: 1, 1.0 and true differ, key order does not count."""
+    if a is b:
+        return True
+    kind = type(a)
+    if kind is not type(b):
+        return False
+    if kind is dict:
+        if len(a) != len(b):
+            return False
+        return all(key in b and same(value, b[key]) for key, value in a.items())
+    if kind is list:
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b)
+
+
+def overlay(original: Any, baseline: Any, got: Any) -> Any:
+    """`got`, with objects, key order and numbers of `original` wherever `got` still says what `baseline` said.
+
+    `baseline` is `original` as the other side saw it (perhaps escaped, redacted or trimmed); `got` is what the other
+    side made of it. Members that only `original` has survive; unchanged parts are the original's own objects.
+    """
+    if same(got, baseline):
+        return original
+    if isinstance(got, dict) and isinstance(baseline, dict) and isinstance(original, dict):
+        kept = {
+            k: overlay(v, baseline[k], got[k]) if k in baseline and k in got else v
+            for k, v in original.items()
+            if k in got or k not in baseline
+        }
+        for key, value in got.items():
+            if key not in original and not (key in baseline and same(baseline[key], value)):
+                kept[key] = value
+        return kept
+    lists = isinstance(got, list) and isinstance(baseline, list) and isinstance(original, list)
+    if lists and len(original) == len(baseline):
+        return _overlay_list(original, baseline, got)
+    return got
+
+
+def _overlay_list(original: list[Any], baseline: list[Any], got: list[Any]) -> list[Any]:
+    if len(got) == len(baseline):
+        return [overlay(o, b, g) for o, b, g in zip(original, baseline, got, strict=True)]
+    shorter = min(len(got), len(baseline))
+    head = 0
+    while head < shorter and same(got[head], baseline[head]):
+        head += 1
+    tail = 0
+    while tail < shorter - head and same(got[-1 - tail], baseline[-1 - tail]):
+        tail += 1
+    known: dict[str | None, list[Any]] = {}
+    for o, b in zip(original[head : len(original) - tail], baseline[head : len(baseline) - tail], strict=True):
+        known.setdefault(canonical(b), []).append(o)
+    middle = []
+    for item in got[head : len(got) - tail]:
+        matches = known.get(canonical(item))
+        middle.append(matches.pop(0) if matches else item)
+    return [*original[:head], *middle, *original[len(original) - tail :]]

@@ -1,0 +1,400 @@
+"""Rules as values, the set in force, and the one way they run: over live calls and offline alike."""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+import random
+import re
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
+
+import msgspec
+
+from adapters import json_patch
+from adapters.actions import ACTIONS
+from adapters.actions.base import Action, Block, Draft, Effect, Facts, Fault, Field, Redactor, Respond, RuleError
+from adapters.json_values import canonical, escape
+from adapters.marks import Result, Rewrite
+
+_log = logging.getLogger(__name__)
+
+SLOW_S = 1.0  # a rule that takes longer has failed
+MAX_FAILURES = 5  # in a row, of one revision; then it is not run any more
+
+_MATCH_FIELDS = (
+    Field("profile", "list", "Profiles; globs, a leading ! excludes.", default=()),
+    Field("provider", "list", "Providers or gateway upstreams; globs.", default=()),
+    Field("model", "list", "Models as the app named them; globs, e.g. gpt-4*.", default=()),
+    Field("call_role", "list", "primary, fallback, delegated, auxiliary:<task>; globs.", default=()),
+    Field("api_mode", "list", "chat_completions, codex_responses, anthropic_messages; globs.", default=()),
+    Field("session", "list", "Session ids; globs.", default=()),
+    Field("stream", "bool", "Only streamed or only buffered calls.", default=None),
+    Field("sample", "number", "Per cent of sessions, the same ones each time.", default=100.0, minimum=0, maximum=100),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Which calls a rule is for; an empty field matches all."""
+
+    profile: tuple[str, ...] = ()
+    provider: tuple[str, ...] = ()
+    model: tuple[str, ...] = ()
+    call_role: tuple[str, ...] = ()
+    api_mode: tuple[str, ...] = ()
+    session: tuple[str, ...] = ()
+    stream: bool | None = None
+    sample: float = 100.0
+
+    fields = _MATCH_FIELDS
+
+    @classmethod
+    def parse(cls, config: Mapping[str, Any]) -> Self:
+        known = {f.name for f in _MATCH_FIELDS}
+        for name in config:
+            if name not in known:
+                raise RuleError(f"match.{name}", f"is not known; a match has {', '.join(sorted(known))}")
+        return cls(**{f.name: f.parse(config, "match") for f in _MATCH_FIELDS})
+
+    def static(self, facts: Facts) -> bool:
+        """Whether everything but session and sample fits."""
+        return (
+            (self.stream is None or self.stream == facts.stream)
+            and _fits(self.profile, facts.profile)
+            and _fits(self.provider, facts.provider)
+            and _fits(self.model, facts.model)
+            and _fits(self.call_role, facts.call_role)
+            and _fits(self.api_mode, facts.api_mode)
+        )
+
+    def session_fits(self, key: str, session_id: str | None) -> bool:
+        """Whether session and sample fit; without a session each call is sampled for itself."""
+        if self.session and not _fits(self.session, session_id):
+            return False
+        if self.sample >= 100:
+            return True
+        if session_id is None:
+            return random.random() * 100 < self.sample
+        return zlib.crc32(f"{key}\0{session_id}".encode("utf-8", "surrogatepass")) % 10_000 < self.sample * 100
+
+
+_globs: dict[tuple[str, ...], tuple[re.Pattern[str] | None, re.Pattern[str] | None]] = {}
+
+
+def _fits(globs: tuple[str, ...], value: str | None) -> bool:
+    if not globs:
+        return True
+    compiled = _globs.get(globs)
+    if compiled is None:
+        wanted = [fnmatch.translate(g) for g in globs if not g.startswith("!")]
+        refused = [fnmatch.translate(g[1:]) for g in globs if g.startswith("!")]
+        compiled = _globs[globs] = (
+            re.compile("|".join(wanted)) if wanted else None,
+            re.compile("|".join(refused)) if refused else None,
+        )
+    yes, no = compiled
+    text = value or ""
+    return (yes is None or yes.match(text) is not None) and (no is None or no.match(text) is None)
+
+
+_RULE_FIELDS = (
+    Field("key", "text", "Short name, unique in the set.", required=True),
+    Field("title", "text", "What people read.", default=""),
+    Field("revision", "integer", "Number of this version of the rule.", default=None, minimum=0),
+    Field("enabled", "bool", "Whether it runs at all.", default=True),
+    Field(
+        "mode",
+        "choice",
+        "shadow: computed and recorded, not applied.",
+        default="enforce",
+        choices=("enforce", "shadow"),
+    ),
+    Field("priority", "integer", "Lower runs first.", default=100),
+    Field("break_chain", "bool", "No later rule looks at a call that this one matched.", default=False),
+    Field("on_error", "choice", "open: go on without it; closed: block.", default="open", choices=("open", "closed")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One intercept config: for which calls, what to do, how to fail."""
+
+    key: str
+    action: Action
+    title: str = ""
+    revision: int | None = None
+    enabled: bool = True
+    mode: Literal["enforce", "shadow"] = "enforce"
+    priority: int = 100
+    break_chain: bool = False
+    on_error: Literal["open", "closed"] = "open"
+    match: Match = field(default_factory=Match)
+
+    @classmethod
+    def parse(cls, config: Mapping[str, Any]) -> Rule:
+        """The rule a config describes; raises RuleError naming the field, as in `action.name`."""
+        if not isinstance(config, Mapping):
+            raise RuleError("", "a rule must be an object")
+        known = {f.name for f in _RULE_FIELDS} | {"match", "action"}
+        for name in config:
+            if name not in known:
+                raise RuleError(str(name), f"is not known; a rule has {', '.join(sorted(known))}")
+        values = {f.name: f.parse(config, "") for f in _RULE_FIELDS}
+        match, action = config.get("match") or {}, config.get("action")
+        if not isinstance(match, Mapping):
+            raise RuleError("match", "must be an object")
+        if not isinstance(action, Mapping):
+            raise RuleError("action", "must be an object with a type" if action is not None else "is required")
+        kind = action.get("type")
+        if not isinstance(kind, str) or kind not in ACTIONS:
+            raise RuleError("action.type", f"must be one of {', '.join(ACTIONS)}, is {kind!r}")
+        return cls(**values, match=Match.parse(match), action=ACTIONS[kind].parse(action))
+
+
+class RuleSet:
+    """The rules of one moment, in the order they run. Immutable; one call runs under exactly one set."""
+
+    __slots__ = ("_candidates", "etag", "rules")
+
+    def __init__(self, rules: Sequence[Rule] = (), etag: str = "") -> None:
+        self.rules = tuple(sorted(rules, key=lambda r: (r.priority, r.key)))
+        self.etag = etag
+        self._candidates: dict[tuple[Any, ...], tuple[Rule, ...]] = {}
+
+    @classmethod
+    def parse(cls, configs: Sequence[Mapping[str, Any]], etag: str = "") -> RuleSet:
+        """A set from configs; raises RuleError with the field below `rules[<index>]`."""
+        rules: list[Rule] = []
+        seen: set[str] = set()
+        for i, config in enumerate(configs):
+            try:
+                rule = Rule.parse(config)
+                if rule.key in seen:
+                    raise RuleError("key", f"{rule.key!r} is used by two rules")
+            except RuleError as error:
+                where = f"rules[{i}].{error.field}" if error.field else f"rules[{i}]"
+                raise RuleError(where, error.message) from None
+            seen.add(rule.key)
+            rules.append(rule)
+        return cls(rules, etag)
+
+    def matching(self, facts: Facts) -> list[Rule]:
+        """The enabled rules for a call, in the order they run."""
+        kind = (facts.profile, facts.provider, facts.model, facts.call_role, facts.api_mode, facts.stream)
+        candidates = self._candidates.get(kind)
+        if candidates is None:
+            candidates = tuple(r for r in self.rules if r.enabled and r.match.static(facts))
+            if len(self._candidates) < 1024:
+                self._candidates[kind] = candidates
+        return [r for r in candidates if r.match.session_fits(r.key, facts.session_id)]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the rules decided about a call beyond its body: an effect, and by whom."""
+
+    key: str
+    revision: int | None
+    effect: Effect
+
+
+@dataclass(slots=True)
+class Stage:
+    """One rule's run, before it is written down."""
+
+    rule: Rule
+    result: Result
+    before: Draft
+    after: Draft
+    duration_us: float
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a rule set made of a call."""
+
+    draft: Draft
+    stages: list[Stage]
+    decision: Decision | None
+    etag: str
+
+    @property
+    def redactors(self) -> tuple[Redactor, ...]:
+        return self.draft.redactors
+
+    def rewrites(self) -> list[Rewrite]:
+        """The ledger entries, redacted like the bodies and escaped for Relay."""
+        return [_rewrite(i, stage, self.redactors, self.etag) for i, stage in enumerate(self.stages)]
+
+
+def run(rules: RuleSet, body: dict[str, Any], facts: Facts, headers: dict[str, Any] | None = None) -> Outcome:
+    """Runs the set over one request. Never raises: a failing rule is reported, and blocks only if it fails closed."""
+    draft = Draft(body, facts, headers or {})
+    stages: list[Stage] = []
+    decision: Decision | None = None
+    for rule in rules.matching(facts):
+        stage = _run_one(rule, draft)
+        stages.append(stage)
+        if rule.mode == "shadow":
+            continue
+        if stage.result == "error":
+            if rule.on_error == "closed":
+                decision = Decision(rule.key, rule.revision, Block(f"intercept {rule.key} failed: {stage.error}"))
+                break
+            continue
+        draft = stage.after
+        if draft.effect is not None:
+            decision = Decision(rule.key, rule.revision, draft.effect)
+            draft = replace(draft, effect=None)
+            if not (isinstance(decision.effect, Fault) and decision.effect.status is None):
+                break
+        if rule.break_chain:
+            break
+    return Outcome(draft, stages, decision, rules.etag)
+
+
+def _run_one(rule: Rule, draft: Draft) -> Stage:
+    disabled = failures.disabled(rule)
+    if disabled:
+        return Stage(rule, "error", draft, draft, 0.0, disabled)
+    started = time.perf_counter()
+    error: str | None = None
+    after = draft
+    try:
+        after = rule.action.apply(draft)
+        if not isinstance(after, Draft) or not isinstance(after.body, dict):
+            error, after = f"returned {type(after).__name__} instead of a request", draft
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    took = time.perf_counter() - started
+    if error is None and took > SLOW_S:
+        error, after = f"took {took:.1f} s (limit {SLOW_S:g} s)", draft
+    failures.note(rule, error)
+    return Stage(rule, "error" if error else _result(draft, after), draft, after, took * 1e6, error)
+
+
+def _result(before: Draft, after: Draft) -> Result:
+    if after.effect is not None:
+        return {Block: "block", Respond: "respond", Fault: "fault"}[type(after.effect)]  # type: ignore[return-value]
+    if after is before or (
+        after.headers == before.headers and after.redactors == before.redactors and after.body is before.body
+    ):
+        return "miss"
+    if after.body is not before.body and after.headers == before.headers and after.redactors == before.redactors:
+        return "hit" if json_patch.diff(before.body, after.body) else "miss"
+    return "hit"
+
+
+def redacted(value: Any, redactors: Sequence[Redactor]) -> Any:
+    """`value` as it may be recorded."""
+    for redact in redactors:
+        value = redact(value)
+    return value
+
+
+def size(body: Any) -> int:
+    """Bytes of `body` as compact UTF-8 JSON."""
+    try:
+        return len(msgspec.json.encode(body))
+    except (TypeError, ValueError, RecursionError):
+        return len(canonical(escape(body)[0]) or "")
+
+
+def _rewrite(position: int, stage: Stage, redactors: Sequence[Redactor], etag: str) -> Rewrite:
+    rule, before, after = stage.rule, stage.before, stage.after
+    patch: list[Any] = []
+    bytes_before = size(before.body)
+    bytes_after = bytes_before
+    if after.body is not before.body:
+        patch = json_patch.diff(redacted(before.body, redactors), redacted(after.body, redactors))
+        bytes_after = size(after.body)
+    rewrite = Rewrite(
+        position=position,
+        key=rule.key,
+        revision=rule.revision,
+        title=rule.title,
+        action=rule.action.type,
+        priority=rule.priority,
+        mode=rule.mode,
+        result=stage.result,
+        patch=escape(patch)[0],
+        headers=changed_headers(before.headers, after.headers),
+        duration_us=round(stage.duration_us, 1),
+        bytes_before=bytes_before,
+        bytes_after=bytes_after,
+        ruleset=etag,
+    )
+    if isinstance(after.effect, Block):
+        rewrite["reason"] = escape(redacted(after.effect.reason, redactors))[0]
+    if stage.error is not None:
+        rewrite["error"] = escape(redacted(stage.error, redactors))[0]
+    return rewrite
+
+
+def changed_headers(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Names of headers that were set, changed or removed."""
+    return sorted(k for k in {*before, *after} if before.get(k) != after.get(k) or (k in before) != (k in after))
+
+
+class Failures:
+    """Counts failures in a row of each rule; a rule that keeps failing is not run any more in this process.
+
+    A disabled rule fails as its setting says: `open` is passed over, `closed` goes on blocking.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, int | None], int] = {}
+        self._disabled: dict[tuple[str, int | None], str] = {}
+        self.on_disabled: Callable[[str, str], object] | None = None
+
+    def disabled(self, rule: Rule) -> str | None:
+        return self._disabled.get((rule.key, rule.revision)) if self._disabled else None
+
+    def note(self, rule: Rule, error: str | None) -> None:
+        name = (rule.key, rule.revision)
+        if error is None:
+            if self._counts:
+                self._counts.pop(name, None)
+            return
+        with self._lock:
+            count = self._counts[name] = self._counts.get(name, 0) + 1
+            if count < MAX_FAILURES or name in self._disabled:
+                return
+            reason = self._disabled[name] = f"disabled after {count} failures in a row, the last: {error}"
+        if self.on_disabled is not None:
+            try:
+                self.on_disabled(rule.key, reason)
+            except Exception:
+                _log.exception("on_disabled failed for intercept %s", rule.key)
+
+    def clear(self, key: str | None = None) -> None:
+        """Gives a rule (or all) another chance."""
+        with self._lock:
+            for table in (self._counts, self._disabled):
+                for name in [n for n in table if key is None or n[0] == key]:
+                    del table[name]
+
+
+failures = Failures()
+_current = RuleSet()
+_swap_lock = threading.Lock()
+
+
+def current() -> RuleSet:
+    """The set in force."""
+    return _current
+
+
+def swap(rules: RuleSet) -> RuleSet:
+    """Puts `rules` in force for calls that start from now on, and returns the set that was. Atomic."""
+    global _current
+    with _swap_lock:
+        previous, _current = _current, rules
+    return previous

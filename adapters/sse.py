@@ -1,0 +1,93 @@
+"""Server-Sent Events cut into slices whose bytes, joined, are the input (WHATWG HTML, section 9.2)."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_LINE = re.compile(rb"\r\n|\n|\r")
+_BOM = b"\xef\xbb\xbf"
+
+
+class Slice(NamedTuple):
+    """One event or comment block as it came: raw bytes, event name (None: not named), joined data (None: no data)."""
+
+    raw: bytes
+    event: str | None
+    data: bytes | None
+
+
+class Splitter:
+    """Feed bytes in pieces of any size, get whole slices; `rest()` gives what a cut stream left over.
+
+    Lines end with LF, CRLF or CR; a blank line ends a slice, which is given out with its last byte. A CR that ends a
+    piece ends its line at once; the LF that may follow is not another line (and, if its slice is out already, a slice
+    of its own without data). Nothing is decoded but the event name (UTF-8 always).
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._line = 0  # start of the line being scanned
+        self._scan = 0  # where to look for its end
+        self._after_cr = False
+        self._first = True
+
+    def feed(self, data: bytes) -> list[Slice]:
+        if not data:
+            return []
+        out: list[Slice] = []
+        buffer = self._buffer
+        if self._after_cr and data[0] == 0x0A:
+            if not buffer:
+                out.append(Slice(b"\n", None, None))
+                data = data[1:]
+            else:
+                self._line = self._scan = len(buffer) + 1
+        buffer += data
+        start = 0
+        while (end := _LINE.search(buffer, self._scan)) is not None:
+            blank = end.start() == self._line
+            self._line = self._scan = end.end()
+            if blank:
+                out.append(self._slice(bytes(buffer[start : end.end()])))
+                start = end.end()
+        self._scan = len(buffer)
+        self._after_cr = bool(data) and data[-1] == 0x0D
+        if start:
+            del buffer[:start]
+            self._line -= start
+            self._scan -= start
+        return out
+
+    def rest(self) -> Slice | None:
+        """What came after the last blank line, None if nothing; the splitter is empty afterwards.
+
+        By the standard such an event is not dispatched: a stream that ends with one was cut.
+        """
+        if not self._buffer:
+            return None
+        raw = bytes(self._buffer)
+        self._buffer.clear()
+        self._line = self._scan = 0
+        return self._slice(raw)
+
+    def _slice(self, raw: bytes) -> Slice:
+        text = raw
+        if self._first:
+            self._first = False
+            text = raw.removeprefix(_BOM)
+        event: str | None = None
+        lines: list[bytes] = []
+        for line in _LINE.split(text):
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                lines.append(value.removeprefix(b" "))
+            elif name == b"event":
+                event = value.removeprefix(b" ").decode("utf-8", "replace")
+        return Slice(raw, event, b"\n".join(lines) if lines else None)
+
+
+def encode(data: bytes, event: str | None = None) -> bytes:
+    """One event as bytes; `data` may hold line breaks."""
+    head = f"event: {event}\n".encode() if event else b""
+    return head + b"".join(b"data: " + line + b"\n" for line in _LINE.split(data)) + b"\n"
