@@ -88,6 +88,7 @@ class Scope(models.Model):
         NO_SUCCESSFUL_ATTEMPT = 64
         MISSING_PARENT = 128
         REPLACED_TEXT = 256
+        INCOMPLETE_TOOL_CALL = 512
 
     uuid = UuidField(primary_key=True)
     seq = models.BigIntegerField()
@@ -142,6 +143,8 @@ class Scope(models.Model):
     ttft_us = models.BigIntegerField(null=True)
     chunk_count = models.IntegerField(null=True)
     finish_reason = models.TextField(null=True)
+    stream_finish_reason = models.TextField(null=True)
+    """What the chunk marks say, where they say something: shown beside `finish_reason` when the two differ."""
     input_tokens = models.BigIntegerField(null=True)
     output_tokens = models.BigIntegerField(null=True)
     cached_tokens = models.BigIntegerField(null=True)
@@ -152,6 +155,8 @@ class Scope(models.Model):
     cost_pusd = models.BigIntegerField(null=True)
     """Millionths of a millionth of a US dollar: sums must not depend on order."""
     wasted_pusd = models.BigIntegerField(null=True)
+    price_version = models.TextField(null=True)
+    """The price table that gave an attempt's cost (`pricing.Table.version`), or "relay"."""
     error_type = models.TextField(null=True)
     error_status = models.IntegerField(null=True)
     error_message = models.TextField(null=True)
@@ -332,3 +337,6 @@ class Ledger(models.Model):
     epoch = models.BigIntegerField(default=0)
     """Grows when rows are deleted: what other processes hold in memory is then void."""
     swept_us = models.BigIntegerField(default=0)
+
+
+from relayweb.recording.prices import Price, PriceTable  # noqa: E402, F401 (models of this app)
