@@ -18,11 +18,17 @@ class PatchError(ValueError):
     """A pointer or an operation that does not fit; the message names the path."""
 
 
+class TestFailed(PatchError):
+    """A `test` operation found another value: the patch is not for this document."""
+
+    __test__ = False  # no test case for pytest
+
+
 def parse_pointer(text: str) -> list[str]:
     """The reference tokens of a JSON Pointer; raises PatchError."""
     if text == "":
         return []
-    if not isinstance(text, str) or not text.startswith("/"):
+    if not text.startswith("/"):
         raise PatchError(f"{text!r} is no JSON Pointer: it must be empty or start with '/'")
     return [token.replace("~1", "/").replace("~0", "~") for token in text[1:].split("/")]
 
@@ -85,8 +91,7 @@ def apply(value: Any, patch: Sequence[PatchOp | dict[str, Any]]) -> Any:
         elif kind == "remove":
             value = _edit(value, tokens, path, kind, None)
         elif kind == "test":
-            if not same(get(value, path), op.get("value")):
-                raise PatchError(f"{path}: the test failed, the value is another one")
+            _test(value, path, op.get("value"))
         elif kind in ("copy", "move"):
             source = str(op.get("from"))
             moved = get(value, source)
@@ -98,6 +103,15 @@ def apply(value: Any, patch: Sequence[PatchOp | dict[str, Any]]) -> Any:
         else:
             raise PatchError(f"{kind!r} is no operation of JSON Patch")
     return value
+
+
+def _test(value: Any, path: str, wanted: Any) -> None:
+    try:
+        found = get(value, path)
+    except PatchError as error:
+        raise TestFailed(str(error)) from None
+    if not same(found, wanted):
+        raise TestFailed(f"{path}: the test failed, the value is another one")
 
 
 def diff(before: Any, after: Any) -> list[PatchOp]:

@@ -1,0 +1,66 @@
+"""Replace what a regular expression matches in the texts of chosen roles."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import regex
+
+from adapters.actions.base import Action, Draft, Field, RuleError
+from adapters.actions.texts import ROLES, change_texts
+
+TIME_LIMIT_S = 0.25  # for one call, all its texts together
+
+
+def compiled(text: str, ignore_case: bool = False) -> regex.Pattern[str]:
+    """The pattern; raises ValueError saying what is wrong with it."""
+    try:
+        return regex.compile(text, regex.IGNORECASE if ignore_case else 0)
+    except regex.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+
+
+def _pattern(value: Any) -> Any:
+    compiled(value)
+    return value
+
+
+@dataclass(frozen=True)
+class RegexReplace(Action):
+    type = "regex_replace"
+    title = "Replace text"
+    help = "Works on texts, not on tool arguments or reasoning. All texts of a call together have 250 ms."
+    fields = (
+        Field("pattern", "text", "A regular expression (Python's, with possessive quantifiers).", True, check=_pattern),
+        Field("replacement", "textarea", r"What to put there; \1 or \g<name> is a group.", default=""),
+        Field("roles", "list", "Whose texts.", default=ROLES, choices=ROLES),
+        Field("ignore_case", "bool", "Upper and lower case alike.", default=False),
+    )
+
+    pattern: str
+    replacement: str = ""
+    roles: tuple[str, ...] = ROLES
+    ignore_case: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.roles:
+            raise RuleError("roles", "choose at least one role")
+        object.__setattr__(self, "_compiled", compiled(self.pattern, self.ignore_case))
+        try:
+            self._compiled.sub(self.replacement, "")  # type: ignore[attr-defined]
+        except (regex.error, IndexError) as error:
+            raise RuleError("replacement", f"does not fit the pattern: {error}") from None
+
+    def apply(self, draft: Draft) -> Draft:
+        pattern: regex.Pattern[str] = self._compiled  # type: ignore[attr-defined]
+        deadline = time.monotonic() + TIME_LIMIT_S
+
+        def change(text: str) -> str:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"the pattern took more than {TIME_LIMIT_S:g} s")
+            return pattern.sub(self.replacement, text, timeout=left)
+
+        return draft.with_body(change_texts(draft.body, draft.facts.api_mode, self.roles, change))
