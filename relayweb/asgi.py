@@ -6,32 +6,65 @@ and because Django spools request bodies.
 
 from __future__ import annotations
 
+import importlib
+import logging
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "relayweb.settings")
 
 from django.core.asgi import get_asgi_application
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
 django_application = get_asgi_application()
 
-from relayweb.gateway.app import application as gateway
-from relayweb.ingest.doors import application as doors
-from relayweb.live.consumers import application as live
+from relayweb import health, lifecycle
+from relayweb.access import hosts
+from relayweb.access.answers import Receive, Scope, Send, deny
+from relayweb.access.log import Logged
+
+
+def _part(module: str):  # type: ignore[no-untyped-def]
+    try:
+        return importlib.import_module(module).application
+    except ImportError as error:
+        logging.getLogger(__name__).error("%s is not there yet: %s", module, error)
+
+        async def missing(scope: Scope, receive: Receive, send: Send) -> None:
+            await deny(scope, receive, send, 503, f"{module} is not there yet")
+
+        return missing
+
+
+gateway = _part("relayweb.gateway.app")
+doors = _part("relayweb.ingest.doors")
+live = _part("relayweb.live.consumers")
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
-    path = scope.get("path", "")
-    if path.startswith(("/ingest/", "/v1/traces")):
+    """Answer one connection, and write one line about it."""
+    if scope["type"] == "lifespan":
+        return await lifecycle.lifespan(receive, send)
+    logged = Logged(scope, send)
+    try:
+        await _route(scope, receive, logged)
+    except BaseException:
+        logged.write(cut=True)
+        raise
+    logged.write()
+
+
+async def _route(scope: Scope, receive: Receive, send: Send) -> None:
+    path = scope["path"]
+    if not hosts.host_allowed(scope):
+        await deny(scope, receive, send, 400, "this Host is not served here; add it to RELAYWEB_HOSTS")
+    elif scope["type"] == "websocket" and not hosts.origin_allowed(scope):
+        await deny(scope, receive, send, 403, "websockets are open to pages of this server and to programs only")
+    elif path.startswith("/ingest/") or path == "/v1/traces":
         await doors(scope, receive, send)
     elif path.startswith("/gw/"):
         await gateway(scope, receive, send)
     elif scope["type"] == "websocket":
         await live(scope, receive, send)
+    elif path == "/healthz":
+        await health.application(scope, receive, send)
     else:
         await django_application(scope, receive, send)

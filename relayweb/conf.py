@@ -52,9 +52,25 @@ def secret_key() -> str:
     return path.read_text()
 
 
+def allow_host(host: str) -> None:
+    """Serve requests for the address listened at, where it is one address and not all of them."""
+    from django.conf import settings
+
+    if host not in ("0.0.0.0", "::"):
+        settings.ALLOWED_HOSTS.append(f"[{host}]" if ":" in host else host)
+
+
 def served_url() -> str:
     """Where the server of this HOME listens, or listened last."""
     try:
         return (HOME / "served_url").read_text().strip()
     except FileNotFoundError:
         return "http://127.0.0.1:8000"
+
+
+def remember_served_url(host: str, port: int) -> str:
+    """Note where the server listens, for commands that print links; returns the base URL."""
+    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    url = f"http://{name}:{port}"
+    (HOME / "served_url").write_text(url)
+    return url

@@ -31,9 +31,8 @@ class Command(BaseCommand):
     def list(self, options: dict[str, Any]) -> None:
         for token in Token.objects.all():
             state = f"revoked {token.revoked_at:%Y-%m-%d %H:%M}" if token.revoked_at else "active"
-            self.stdout.write(
-                f"{token.pk:>4}  {token.scope:<8} …{token.hint}  {token.created_at:%Y-%m-%d %H:%M}  {state}  {token.name}"
-            )
+            made = f"{token.created_at:%Y-%m-%d %H:%M}"
+            self.stdout.write(f"{token.pk:>4}  {token.scope:<8} …{token.hint}  {made}  {state}  {token.name}")
 
     def revoke(self, options: dict[str, Any]) -> None:
         for wanted in options["token"]:

@@ -1,0 +1,54 @@
+"""The access log: routes, never tokens."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from relayweb.access.answers import Message, Send
+
+logger = logging.getLogger("relayweb.access")
+
+_SECRETS = re.compile(r"^(/gw/t|/login)/[^/]+")
+_UNPRINTABLE = re.compile(r"[^!-~]")
+
+
+def route(path: str) -> str:
+    """A path on one line, without the secrets people and agents put into it; the query is not part of it."""
+    return _SECRETS.sub(r"\1/***", _UNPRINTABLE.sub("?", path))
+
+
+class Logged:
+    """Stands in for `send` and writes one line when the answer is complete or broken off."""
+
+    def __init__(self, asgi_scope: Mapping[str, Any], send: Send) -> None:
+        self._scope, self._send = asgi_scope, send
+        self._status = 0
+        self._began = time.perf_counter()
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] in ("http.response.start", "websocket.http.response.start"):
+            self._status = message["status"]
+        elif message["type"] == "websocket.accept":
+            self._status = 101
+        elif message["type"] == "websocket.close" and not self._status:
+            self._status = 403
+        await self._send(message)
+
+    def write(self, cut: bool = False) -> None:
+        """Write the line. Doors that were passed are many and say nothing: they come at DEBUG."""
+        path = self._scope["path"]
+        quiet = self._status < 400 and path.startswith(("/ingest/", "/healthz", "/static/"))
+        logger.log(
+            logging.DEBUG if quiet else logging.INFO,
+            "%s %s %s %s %.0f ms%s",
+            (self._scope.get("client") or ["-"])[0],
+            self._scope.get("method", "WS"),
+            route(path),
+            self._status or "-",
+            (time.perf_counter() - self._began) * 1000,
+            " cut" if cut else "",
+        )

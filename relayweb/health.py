@@ -1,0 +1,22 @@
+"""/healthz: whether this process lives and records. Open to all, so it tells states, no data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relayweb.access.answers import Receive, Scope, Send, answer
+
+
+def state() -> dict[str, Any]:
+    """`{"status": "ok" | "degraded", "writer": {…}}`; degraded names its reason and is still alive."""
+    try:
+        from relayweb.recording.writer import writer
+    except ImportError:
+        return {"status": "degraded", "reason": "no writer yet"}
+    found = writer().state()
+    return {"status": found.get("status", "ok"), "writer": found}
+
+
+async def application(scope: Scope, receive: Receive, send: Send) -> None:
+    """ASGI: answer with the state."""
+    await answer(send, 200, state())

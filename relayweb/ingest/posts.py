@@ -1,0 +1,78 @@
+"""`POST /ingest/atof`: one event, a batch of lines, or an upload without end.
+
+Complete lines are committed while the rest is on its way, so an agent that keeps one request open for its whole life is
+watched live. Sending anything twice is harmless.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+
+import msgspec
+from django.db import DatabaseError
+
+from relayweb import conf
+from relayweb.access.answers import Receive, Scope, Send, answer
+from relayweb.ingest.reading import BodyError, Decoder, Disconnected, Lines, body, decoder
+from relayweb.ingest.tally import Tally
+from relayweb.recording.writer import Full
+
+
+async def atof(scope: Scope, receive: Receive, send: Send) -> None:
+    """Take ATOF 0.1 events, one a line, and answer `{"accepted", "duplicates", "rejected"}` once they are committed."""
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    tally = Tally("post")
+    try:
+        content_type = _content_type(headers.get(b"content-type", ""))
+        decode = decoder(headers.get(b"content-encoding", ""))
+        if content_type == "application/json":
+            await _document(receive, decode, tally)
+        else:
+            await _lines(receive, decode, tally, patient=b"content-length" not in headers)
+    except BodyError as error:
+        await answer(send, error.status, tally.answer(str(error)))
+    except Full as full:
+        wait = math.ceil(full.retry_after)
+        error_text = f"the writer is full; send this again in {wait} s"
+        await answer(send, 429, tally.answer(error_text), [(b"retry-after", str(wait).encode())])
+    except Disconnected:
+        await answer(send, 503, tally.answer("the server is stopping; lines after those counted here were not read"))
+    except (DatabaseError, OSError) as error:
+        await answer(send, 503, tally.answer(f"the record cannot be written now: {error}"), [(b"retry-after", b"5")])
+    else:
+        await answer(send, 200, tally.answer())
+
+
+def _content_type(header: str) -> str:
+    found = header.partition(";")[0].strip().lower()
+    if found.startswith("multipart/") or found == "application/x-protobuf":
+        raise BodyError(415, f"content-type {found} is not taken here; send application/x-ndjson or application/json")
+    return found
+
+
+async def _lines(receive: Receive, decode: Decoder, tally: Tally, *, patient: bool) -> None:
+    lines = Lines()
+    async for piece, more in body(receive):
+        whole = lines.feed(decode.feed(piece))
+        if not more:
+            decode.end()
+            whole += lines.rest()
+        await tally.submit(whole, patient=patient)
+
+
+async def _document(receive: Receive, decode: Decoder, tally: Tally) -> None:
+    """One event, which people may have indented; clients that say application/json for lines are understood as well."""
+    parts, size = [], 0
+    async for piece, _ in body(receive):
+        parts.append(decode.feed(piece))
+        size += len(parts[-1])
+        if size > conf.MAX_BODY:
+            raise BodyError(413, f"the body is larger than {conf.MAX_BODY} bytes; send less at once")
+    decode.end()
+    whole = b"".join(parts)
+    if b"\n" in whole.strip():
+        # Else it is several lines, or one that the writer rejects with a reason of its own.
+        with contextlib.suppress(msgspec.DecodeError):
+            whole = msgspec.json.format(whole, indent=-1)
+    await tally.submit(whole, patient=False)

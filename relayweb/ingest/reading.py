@@ -1,0 +1,167 @@
+"""Request bodies read as they arrive: decompressed within bounds and cut at line ends."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+import zstandard
+
+from relayweb import conf
+from relayweb.access.answers import Receive
+
+# JSON of one agent's conversation packs well, but nothing honest shrinks to less than a hundredth.
+MAX_RATIO = 100
+
+
+class BodyError(Exception):
+    """A body that cannot be read on.
+
+    Attributes:
+        status: the HTTP status that says so.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Decoder(Protocol):
+    def feed(self, data: bytes) -> bytes: ...
+    def end(self) -> None: ...
+
+
+class Identity:
+    def feed(self, data: bytes) -> bytes:
+        return data
+
+    def end(self) -> None: ...
+
+
+class Gzip:
+    """RFC 1952, several members one after the other included."""
+
+    def __init__(self) -> None:
+        self._inflate = zlib.decompressobj(wbits=31)
+        self._taken = self._given = 0
+
+    def feed(self, data: bytes) -> bytes:
+        self._taken += len(data)
+        parts = []
+        while data:
+            if self._inflate.eof:
+                self._inflate = zlib.decompressobj(wbits=31)
+            try:
+                parts.append(self._inflate.decompress(data, _room(self._taken, self._given)))
+            except zlib.error as error:
+                raise BodyError(400, f"the body is not gzip, as its content-encoding says: {error}") from None
+            self._given += len(parts[-1])
+            if self._inflate.unconsumed_tail:
+                raise _bomb()
+            data = self._inflate.unused_data
+        return b"".join(parts)
+
+    def end(self) -> None:
+        if self._taken and not self._inflate.eof:
+            raise BodyError(400, "the gzip body breaks off before its end")
+
+
+class Zstd:
+    """RFC 8878, several frames one after the other included."""
+
+    def __init__(self) -> None:
+        self._frame = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+        self._taken = self._given = 0
+
+    def feed(self, data: bytes) -> bytes:
+        self._taken += len(data)
+        parts = []
+        # In slices, because the most a call can give is 128 KB for each four bytes of it.
+        for at in range(0, len(data), 1024):
+            part = data[at : at + 1024]
+            while part:
+                if self._frame.eof:
+                    self._frame = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+                try:
+                    parts.append(self._frame.decompress(part))
+                except zstandard.ZstdError as error:
+                    raise BodyError(400, f"the body is not zstd, as its content-encoding says: {error}") from None
+                self._given += len(parts[-1])
+                if _room(self._taken, self._given) <= 0:
+                    raise _bomb()
+                part = self._frame.unused_data
+        return b"".join(parts)
+
+    def end(self) -> None:
+        if self._taken and not self._frame.eof:
+            raise BodyError(400, "the zstd body breaks off before its end")
+
+
+def decoder(content_encoding: str) -> Decoder:
+    """The decoder for a Content-Encoding. Raises BodyError(415) for one that is not spoken here."""
+    known: dict[str, type[Decoder]] = {"": Identity, "identity": Identity, "gzip": Gzip, "x-gzip": Gzip, "zstd": Zstd}
+    try:
+        return known[content_encoding.strip().lower()]()
+    except KeyError:
+        raise BodyError(
+            415, f"content-encoding {content_encoding!r} is not understood; send gzip, zstd or none"
+        ) from None
+
+
+def _room(taken: int, given: int) -> int:
+    return max(conf.MAX_BODY, MAX_RATIO * taken) - given + 1
+
+
+def _bomb() -> BodyError:
+    return BodyError(413, f"the body unpacks to more than {conf.MAX_BODY} bytes; send less at once")
+
+
+class Lines:
+    """Whole lines out of pieces of bytes. Lines end at LF only, as NDJSON has it; a CR before it is blank space."""
+
+    def __init__(self) -> None:
+        self._tail: list[bytes] = []
+        self._tail_size = 0
+
+    def feed(self, data: bytes) -> bytes:
+        """All lines that are complete now, as one piece ending with LF, or nothing."""
+        end = data.rfind(b"\n") + 1
+        if not end:
+            self._keep(data)
+            return b""
+        whole = b"".join([*self._tail, data[:end]])
+        self._tail, self._tail_size = [], 0
+        self._keep(data[end:])
+        return whole
+
+    def rest(self) -> bytes:
+        """What came after the last LF."""
+        rest = b"".join(self._tail)
+        self._tail, self._tail_size = [], 0
+        return rest
+
+    def _keep(self, data: bytes) -> None:
+        if data:
+            self._tail.append(data)
+            self._tail_size += len(data)
+        if self._tail_size > conf.MAX_BODY:
+            raise BodyError(413, f"a line is longer than {conf.MAX_BODY} bytes")
+
+
+class Disconnected(Exception):
+    """The client is gone, or the server is stopping."""
+
+
+async def body(receive: Receive) -> AsyncIterator[tuple[bytes, bool]]:
+    """The pieces of a request body as they arrive, each with whether more will come.
+
+    Raises Disconnected when the body does not come to its end.
+    """
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        more = message.get("more_body", False)
+        yield message.get("body", b""), more

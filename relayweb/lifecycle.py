@@ -1,0 +1,104 @@
+"""The order in which the parts of a serving process start, and the reverse in which they stop."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connections
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A module and what starts and stops it. `blocking` parts touch the database and are kept off the event loop."""
+
+    module: str
+    start: Callable[[Any], Any]
+    stop: Callable[[Any], Any]
+    blocking: bool = True
+
+
+# The writer comes first and goes last: everything else feeds it.
+PARTS = [
+    Part("relayweb.recording.writer", lambda m: m.writer().start(), lambda m: m.writer().close()),
+    Part("relayweb.recording.subscriber", lambda m: m.attach(), lambda m: m.detach()),
+    Part("relayweb.live.hub", lambda m: m.hub().start(), lambda m: m.hub().close(), blocking=False),
+    Part("relayweb.intercepts.publish", lambda m: m.start(), lambda m: m.close()),
+    Part("relayweb.gateway.app", lambda m: m.startup(), lambda m: m.shutdown(), blocking=False),
+]
+_started: list[tuple[Part, Any]] = []
+
+
+async def start() -> None:
+    """Start all parts, each before the next needs it."""
+    for part in PARTS:
+        try:
+            module = importlib.import_module(part.module)
+            await _run(part.start, module, part.blocking)
+        except (ModuleNotFoundError, AttributeError):
+            logger.exception("%s cannot be started", part.module)
+            continue
+        _started.append((part, module))
+
+
+async def stop() -> None:
+    """Stop what was started; a part that fails to stop does not keep the others from it."""
+    while _started:
+        part, module = _started.pop()
+        try:
+            if part.module == "relayweb.recording.subscriber":
+                await _flush_relay()
+            await _run(part.stop, module, part.blocking)
+        except Exception:
+            logger.exception("%s did not stop cleanly", part.module)
+
+
+async def _run(deed: Callable[[Any], Any], module: Any, blocking: bool) -> None:
+    if blocking:
+        await asyncio.to_thread(_with_connections_closed, deed, module)
+    elif inspect.isawaitable(result := deed(module)):
+        await result
+
+
+def _with_connections_closed(deed: Callable[[Any], Any], module: Any) -> None:
+    try:
+        deed(module)
+    finally:
+        connections.close_all()
+
+
+async def _flush_relay() -> None:
+    # Relay delivers to the subscriber from a thread of its own, and crashes at exit when events are still on their way.
+    import nemo_relay
+
+    try:
+        await asyncio.wait_for(nemo_relay.subscribers.flush_async(), 3)
+    except TimeoutError:
+        logger.warning("a call through Relay was still running; its last events may be missing")
+
+
+async def lifespan(
+    receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+    send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+) -> None:
+    """ASGI's lifespan protocol, by which uvicorn and others start and stop the same parts."""
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            try:
+                await start()
+            except Exception as error:
+                await send({"type": "lifespan.startup.failed", "message": str(error)})
+                return
+            await send({"type": "lifespan.startup.complete"})
+        else:
+            await stop()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
