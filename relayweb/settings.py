@@ -29,7 +29,7 @@ INSTALLED_APPS = [
     "relayweb.ui",
     "django_htmx",
     "csp",
-    "django.contrib.admin",
+    "relayweb.ui.apps.RelayAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -65,3 +66,78 @@ def with_query(context: template.Context, **changes: Any) -> str:
     query = {k: v for k, v in context["request"].GET.items() if k not in changes}
     query.update({k: v for k, v in changes.items() if v not in (None, "")})
     return "?" + urlencode(query)
+
+
+@register.filter
+def trouble(turn: dict[str, Any]) -> str:
+    """Why a turn did not end well, in a few words, or ""."""
+    if turn.get("status") in ("ok", "running"):
+        return ""
+    error = turn.get("error")
+    if isinstance(error, dict):
+        return str(error.get("type") or error.get("message") or error.get("status") or "")
+    return str(error or "")
+
+
+@register.filter
+def tokens(turn: dict[str, Any]) -> str:
+    """Everything read and written; "≥" when a part of it is not known."""
+    usage = turn.get("usage") or {}
+    total = usage.get("total_tokens")
+    if total is None:
+        parts = [n for n in (usage.get("input_tokens"), usage.get("output_tokens")) if n is not None]
+        total = sum(parts) if parts else None
+    if total is None:
+        return formats.UNKNOWN
+    return ("" if usage.get("complete") or turn.get("status") == "running" else "≥ ") + formats.count(total)
+
+
+@register.simple_tag
+def durcell(turn: dict[str, Any], largest: int | None) -> SafeString:
+    """A duration with its bar: on a square-root scale, amber from half and red from three quarters of the largest."""
+    us = turn.get("duration_us")
+    running = turn.get("status") == "running"
+    if us is None and running and turn.get("start_us") is not None:
+        us = max(0, int(time.time() * 1e6) - turn["start_us"])
+    if us is None:
+        return format_html('<span class="faint">{}</span>', formats.UNKNOWN)
+    share = min(1.0, us / largest) if largest else 0.0
+    heat = 0 if running or share < 0.5 else 1 if share < 0.75 else 2
+    width = round(100 * share**0.5, 1)
+    return format_html(
+        '<span class="dur{}">{}</span><svg class="durbar" preserveAspectRatio="none" viewBox="0 0 100 3" aria-hidden="true">'
+        '<rect class="{}" x="{}" width="{}" height="3" rx="1"/></svg>',
+        f" heat-{heat}" if heat else "",
+        formats.duration(us),
+        "go" if running else ("", "hot", "hotter")[heat],
+        round(100 - width, 1),
+        width,
+    )
+
+
+@register.filter
+def widget_kind(field: Any) -> str:
+    """How a bound form field is laid out: "checkbox", "radio", "checks" or "" for a labelled control."""
+    name = type(field.field.widget).__name__
+    return {"CheckboxInput": "checkbox", "RadioSelect": "radio", "CheckboxSelectMultiple": "checks"}.get(name, "")
+
+
+@register.filter
+def spaced(number: int | None) -> str:
+    """A whole number with its thousands apart: `1 204`."""
+    return formats.UNKNOWN if number is None else f"{number:,}".replace(",", "\u202f")
+
+
+@register.filter
+def signed_size(octets: int | None) -> str:
+    """Bytes more or fewer: `+1.2 KB`, `−18.6 KB`, `0 B`."""
+    if not octets:
+        return formats.size(octets)
+    return ("+" if octets > 0 else "−") + formats.size(abs(octets))
+
+
+@register.filter
+def when(moment: datetime) -> str:
+    """A moment as people say it: `now`, `4 m ago`, `6 d ago`."""
+    said = formats.age((time.time() - moment.timestamp()) * 1e6)
+    return said if said in ("now", formats.UNKNOWN) else f"{said} ago"

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from relayweb.intercepts import transfer
+from relayweb.intercepts.models import InterceptConfig, Value
+
+
+class Command(BaseCommand):
+    help = "Check, import and export intercept configs as TOML or JSON files."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True)
+        check = actions.add_parser("check", help="say what is wrong in files, changing nothing; exit 1 if anything is")
+        check.add_argument("file", nargs="+", help=".toml or .json; - is standard input")
+        load = actions.add_parser("import", help="put the configs of files in force, all or none")
+        load.add_argument("file", nargs="+", help=".toml or .json; - is standard input")
+        export = actions.add_parser("export", help="print all configs")
+        export.add_argument("--format", choices=["toml", "json"], default="toml")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["action"] == "export":
+            self.export(options["format"])
+            return
+        values = self.read(options["file"])
+        if options["action"] == "check":
+            self.stdout.write(f"{len(values)} intercept{'' if len(values) == 1 else 's'}, nothing wrong")
+            return
+        changed = transfer.apply(values, author="relayweb intercepts import", note="imported")
+        self.stdout.write(f"{changed} of {len(values)} changed, in force within a second")
+
+    def read(self, names: list[str]) -> list[Value]:
+        values: list[Value] = []
+        problems: list[str] = []
+        for name in names:
+            try:
+                text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+                form: Any = {".toml": "toml", ".json": "json"}.get(Path(name).suffix)
+                values += transfer.load(text, form)
+            except transfer.FileError as error:
+                problems += [f"{name}: {problem}" for problem in error.problems]
+            except (OSError, UnicodeDecodeError) as error:
+                problems.append(f"{name}: {error}")
+        keys = [value["key"] for value in values]
+        problems += [f"{key}: stands in more than one file" for key in sorted({k for k in keys if keys.count(k) > 1})]
+        if problems:
+            raise CommandError("\n".join(problems))
+        return values
+
+    def export(self, form: transfer.Format) -> None:
+        try:
+            self.stdout.write(transfer.dump((config.value() for config in InterceptConfig.objects.all()), form), ending="")
+        except transfer.FileError as error:
+            raise CommandError(str(error)) from None

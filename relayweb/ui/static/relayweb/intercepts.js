@@ -1,0 +1,64 @@
+// The intercept pages: says when the form is a draft, warns before leaving one, and reorders the list by drag or keys.
+
+const form = document.querySelector("[data-config-form]");
+if (form) {
+  const badge = document.querySelector("[data-draft]");
+  const said = form.querySelector("[data-said]");
+  let dirty = form.hasAttribute("data-dirty");
+  const show = () => {
+    if (badge) badge.hidden = !dirty;
+    if (dirty && said && !said.dataset.before) {
+      said.dataset.before = said.textContent;
+      said.textContent = said.textContent.replace("is in force.", "stays in force until you publish.");
+    }
+  };
+  const changed = (event) => {
+    dirty = true;
+    show();
+    event.target.removeAttribute?.("aria-invalid");
+  };
+  form.addEventListener("input", changed);
+  form.addEventListener("change", changed);
+  form.addEventListener("submit", () => (dirty = false));
+  for (const link of form.querySelectorAll("a[href]")) link.addEventListener("click", () => (dirty = false));
+  addEventListener("beforeunload", (event) => {
+    if (dirty) event.preventDefault();
+  });
+  form.querySelector('[aria-invalid="true"]')?.focus();
+  show();
+}
+
+const revision = location.hash.match(/^#r\d+$/) && document.querySelector(location.hash);
+if (revision) {
+  revision.classList.add("asked");
+  const details = revision.querySelector("details");
+  if (details) details.open = true;
+}
+
+const list = document.querySelector("[data-reorder] tbody");
+if (list) {
+  let held = null;
+  const send = () => document.getElementById("reorder").submit();
+  list.addEventListener("dragstart", (event) => {
+    held = event.target.closest("tr");
+    held.classList.add("held");
+    event.dataTransfer.effectAllowed = "move";
+    event.dataTransfer.setData("text/plain", held.dataset.key);
+  });
+  list.addEventListener("dragover", (event) => {
+    const over = event.target.closest("tr");
+    if (!held || !over) return;
+    event.preventDefault();
+    if (over === held) return;
+    const box = over.getBoundingClientRect();
+    over[event.clientY < box.top + box.height / 2 ? "before" : "after"](held);
+  });
+  list.addEventListener("drop", (event) => {
+    event.preventDefault();
+    if (held) send();
+  });
+  list.addEventListener("dragend", () => {
+    held?.classList.remove("held");
+    held = null;
+  });
+}
