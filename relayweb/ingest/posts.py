@@ -59,6 +59,7 @@ async def _lines(receive: Receive, decode: Decoder, tally: Tally, *, patient: bo
             decode.end()
             whole += lines.rest()
         await tally.submit(whole, patient=patient)
+        tally.reject_too_long(lines)
 
 
 async def _document(receive: Receive, decode: Decoder, tally: Tally) -> None:

@@ -118,35 +118,48 @@ def _bomb() -> BodyError:
 
 
 class Lines:
-    """Whole lines out of pieces of bytes. Lines end at LF only, as NDJSON has it; a CR before it is blank space."""
+    """Whole lines out of pieces of bytes. Lines end at LF only, as NDJSON has it; a CR before it is blank space.
+
+    A line longer than MAX_BODY is dropped alone: an empty one stands in for it, so that counting goes on, and
+    `too_long` has its number.
+    """
 
     def __init__(self) -> None:
+        self.given = 0
+        self.too_long: list[int] = []
         self._tail: list[bytes] = []
         self._tail_size = 0
 
     def feed(self, data: bytes) -> bytes:
         """All lines that are complete now, as one piece ending with LF, or nothing."""
-        end = data.rfind(b"\n") + 1
-        if not end:
+        first_end = data.find(b"\n") + 1
+        if not first_end:
             self._keep(data)
             return b""
-        whole = b"".join([*self._tail, data[:end]])
-        self._tail, self._tail_size = [], 0
+        self._keep(data[:first_end])
+        first = self.rest()
+        end = data.rfind(b"\n") + 1
         self._keep(data[end:])
+        whole = first + data[first_end:end]
+        self.given += whole.count(b"\n") - first.count(b"\n")
         return whole
 
     def rest(self) -> bytes:
         """What came after the last LF."""
         rest = b"".join(self._tail)
+        if self._tail_size > conf.MAX_BODY:
+            self.too_long.append(self.given + 1)
+            rest = b"\n"
+        self.given += bool(rest)
         self._tail, self._tail_size = [], 0
         return rest
 
     def _keep(self, data: bytes) -> None:
-        if data:
+        self._tail_size += len(data)
+        if self._tail_size <= conf.MAX_BODY:
             self._tail.append(data)
-            self._tail_size += len(data)
-        if self._tail_size > conf.MAX_BODY:
-            raise BodyError(413, f"a line is longer than {conf.MAX_BODY} bytes")
+        else:
+            self._tail.clear()
 
 
 class Disconnected(Exception):

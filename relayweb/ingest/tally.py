@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from relayweb.recording.writer import Full, writer
+from relayweb import conf
+from relayweb.ingest.reading import Lines
+from relayweb.recording.writer import Full, Receipt, writer
 
 MAX_REJECTIONS = 1000
 """Lines named in an answer. More are counted in `rejected_more`."""
@@ -37,22 +39,40 @@ class Tally:
             except Full:
                 if not patient:
                     raise
-        self.add(receipt)
-        self._lines += lines.count(b"\n")
+        self.count(receipt, lines)
 
-    def add(self, receipt: Any) -> None:
-        """Count one receipt of the writer."""
+    def count(self, receipt: Receipt, lines: bytes) -> None:
+        """Count the writer's receipt for the next lines."""
         self.accepted += receipt.accepted
         self.duplicates += receipt.duplicates
         for rejection in receipt.rejected:
-            if len(self.rejected) < MAX_REJECTIONS:
-                self.rejected.append({"line": self._lines + rejection.line, "error": rejection.error})
-            else:
-                self.rejected_more += 1
+            self.reject(self._lines + rejection.line, rejection.error)
+        self._lines += lines.count(b"\n")
+
+    def reject(self, line: int, error: str) -> None:
+        """Count one line that was not taken."""
+        if len(self.rejected) < MAX_REJECTIONS:
+            self.rejected.append({"line": line, "error": error})
+        else:
+            self.rejected_more += 1
+
+    def reject_too_long(self, lines: Lines) -> None:
+        """Count the lines that were longer than a line may be."""
+        for number in lines.too_long:
+            self.reject(number, f"the line is longer than {conf.MAX_BODY} bytes")
+        lines.too_long.clear()
 
     def answer(self, error: str | None = None) -> dict[str, Any]:
         """The answer as the doors give it; `error` says why not everything was taken."""
-        told: dict[str, Any] = {"accepted": self.accepted, "duplicates": self.duplicates, "rejected": self.rejected}
+        told: dict[str, Any] = {
+            "accepted": self.accepted,
+            "duplicates": self.duplicates,
+            "rejected": sorted(self.rejected, key=_line),
+        }
         if self.rejected_more:
             told["rejected_more"] = self.rejected_more
         return told if error is None else {"error": error, **told}
+
+
+def _line(rejection: dict[str, Any]) -> int:
+    return int(rejection["line"])

@@ -1,0 +1,3 @@
+from relayweb.cli import main
+
+main()

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from relayweb.ingest import files
+from relayweb.recording.writer import writer
+
+
+class Command(BaseCommand):
+    help = "Import recorded events, one ATOF event a line, gzip or zstd or plain. Importing twice is harmless."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("paths", nargs="+", metavar="PATH", help="a file; - is standard input")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            fine = [self._load(path) for path in options["paths"]]
+        finally:
+            writer().close()
+        if not all(fine):
+            raise SystemExit(1)
+
+    def _load(self, path: str) -> bool:
+        shown = 0.0
+        progress = None
+        trouble = ""
+        try:
+            for progress in files.load(path):
+                if self.stderr.isatty() and time.monotonic() - shown > 0.2:
+                    shown = time.monotonic()
+                    self.stderr.write(f"\r{path}: {_share(progress)}", ending="")
+                    self.stderr.flush()
+        except (OSError, files.Unreadable) as error:
+            trouble = str(error)
+        if progress is not None:
+            self._report(path, progress.tally)
+        if trouble:
+            self.stderr.write(f"{path}: {trouble}")
+        return not trouble and progress is not None and not progress.tally.rejected
+
+    def _report(self, path: str, tally: Any) -> None:
+        rejected = len(tally.rejected) + tally.rejected_more
+        if self.stderr.isatty():
+            self.stderr.write("\r\033[K", ending="")
+        self.stdout.write(f"{path}: accepted {tally.accepted}, duplicates {tally.duplicates}, rejected {rejected}")
+        for rejection in tally.rejected:
+            self.stdout.write(f"{path}:{rejection['line']}: {rejection['error']}")
+        if tally.rejected_more:
+            self.stdout.write(f"{path}: and {tally.rejected_more} more")
+
+
+def _share(progress: files.Progress) -> str:
+    done = f"{100 * progress.read / progress.size:.0f} %" if progress.size else f"{progress.read / 1e6:.0f} MB"
+    return f"{done}, {progress.tally.accepted} accepted"

@@ -1,0 +1,77 @@
+"""relayweb as people run it: its commands and its server as processes of their own, on a fresh home."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+class Served:
+    """One installation. `start()` serves it on a free port; `run()` calls its commands."""
+
+    def __init__(self, home: Path, **env: str) -> None:
+        self.home = home
+        # Cookies and caches of the tests' own settings stay out of it.
+        inherited = {k: v for k, v in os.environ.items() if k not in ("DJANGO_SETTINGS_MODULE", "COLUMNS")}
+        self.env = {**inherited, "RELAYWEB_HOME": str(home), "PYTHONPATH": str(PROJECT), **env}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.url = ""
+        self.log = home / "serve.log"
+
+    def run(self, *args: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-m", "relayweb", *args]
+        return subprocess.run(command, env=self.env, input=stdin, capture_output=True, timeout=120)
+
+    def token(self, scope: str) -> str:
+        done = self.run("token", "create", "--scope", scope)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode().split()[-1]
+
+    def start(self, *args: str, wait: float = 30) -> Served:
+        """Serve, and return when the server says where it is."""
+        with self.log.open("ab") as log:
+            command = [sys.executable, "-m", "relayweb", "serve", "--port", "0", *args]
+            began = log.tell()
+            self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
+        deadline = time.monotonic() + wait
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if found := re.search(rb"relayweb is at (http://\S+)", self.log.read_bytes()[began:]):
+                self.url = found[1].decode()
+                return self
+            time.sleep(0.02)
+        raise AssertionError(f"the server did not start: {self.log.read_text()[-2000:]}")
+
+    def stop(self, sig: int = signal.SIGTERM, wait: float = 20) -> int | None:
+        """Tell the server to stop; returns its exit status."""
+        if self.process is None:
+            return None
+        if self.process.poll() is None:
+            self.process.send_signal(sig)
+        try:
+            return self.process.wait(wait)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            self.process = None
+
+    def get(self, path: str, **headers: str) -> httpx2.Response:
+        return httpx2.get(self.url + path, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+    def send(self, events: list[dict], token: str) -> dict:
+        """POST events as lines; returns the answer."""
+        lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+        answer = httpx2.post(self.url + "/ingest/atof", content=lines, headers={"authorization": f"Bearer {token}"})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
