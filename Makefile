@@ -1,0 +1,47 @@
+# `make run` serves relayweb; `make test` runs everything that is checked. Both need Python 3.11 or newer, nothing else.
+PYTHON ?= python3
+VENV   ?= .venv
+HOST   ?= 127.0.0.1
+PORT   ?= 8000
+ARGS   ?=
+PIP     = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet
+
+.PHONY: run test lint bench system clean
+
+run: $(VENV)/.installed
+	@exec $(VENV)/bin/relayweb serve --host $(HOST) --port $(PORT) $(ARGS)
+
+test: system lint
+	$(VENV)/bin/python -X dev -m pytest $(ARGS)
+
+lint: $(VENV)/.installed-dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+	$(VENV)/bin/djade --target-version 5.2 --check $$(git ls-files 'templates/*.html')
+
+bench: $(VENV)/.installed-dev
+	$(VENV)/bin/python -m bench $(ARGS)
+
+# Chromium for the pages' tests, PostgreSQL and Redis for those of many processes: from Debian's packages, where we may.
+system:
+	@sh .ci/system-packages
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "relayweb needs Python 3.11 or newer; name one with make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	@echo "installing relayweb into $(VENV), once"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	@echo "installing relayweb and what its tests need into $(VENV), once"
+	@$(PIP) "pip>=25.1"
+	@$(PIP) --editable '.[postgres,redis]' --group dev
+	@touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV)
