@@ -1,0 +1,247 @@
+"""Everything that pages, API and live sockets read, as plain dicts. Nothing here writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count, Max, Min, Q, QuerySet
+
+from relayweb.recording import rows, tree
+from relayweb.recording.models import Ledger, Rewrite, Scope
+from relayweb.recording.query_language import Query, QueryError, parse
+from relayweb.recording.rows import COLUMNS, Row
+from relayweb.recording.turn_filter import turns_matching
+
+__all__ = ["CursorError", "QueryError", "latest_seq", "scope", "session", "sessions", "turn", "turn_nodes", "turns"]
+
+PAGE = 500
+_CURSOR = re.compile(r"(-?\d{1,19})\.([0-9a-f]{32})")
+_SLICE = 500  # values in one IN (…), below every database's limit
+
+
+class CursorError(ValueError):
+    """A `cursor` that no answer of ours gave out."""
+
+
+def latest_seq() -> int:
+    """The number of the newest thing recorded; 0 in an empty record."""
+    return Ledger.objects.values_list("seq", flat=True).first() or 0
+
+
+def as_uuid(value: UUID | str) -> UUID | None:
+    """The uuid in a URL or a message; None where it is none."""
+    if isinstance(value, UUID):
+        return value
+    try:
+        return UUID(value)
+    except (ValueError, AttributeError, TypeError):
+        return None
+
+
+def read_rows(found: QuerySet[Any]) -> Iterator[Row]:
+    return (Row(*values) for values in found.values_list(*COLUMNS))
+
+
+def slices(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    return (values[at : at + _SLICE] for at in range(0, len(values), _SLICE))
+
+
+# ---------------------------------------------------------------- turns
+
+
+def turns(
+    q: str | Query = "", *, limit: int = 50, cursor: str | None = None, now: datetime | None = None
+) -> dict[str, Any]:
+    """One page of turns, newest first.
+
+    Args:
+        q: a query of `query_language`.
+        limit: 1 to 500 turns.
+        cursor: `next` of the page before.
+
+    Returns:
+        `{"turns": [Turn], "next": cursor or None}`.
+
+    Raises:
+        QueryError: the query cannot be read. CursorError: the cursor is not one of ours.
+    """
+    found = turns_matching(parse(q, now=now) if isinstance(q, str) else q)
+    page, following = _page(found, limit, cursor)
+    return {"turns": [rows.turn(row) for row in page], "next": following}
+
+
+def _page(found: QuerySet[Any], limit: int, cursor: str | None) -> tuple[list[Row], str | None]:
+    """Keyset pagination on (start_us, uuid): a page costs the same wherever it is, and new rows do not shift it."""
+    limit = max(1, min(limit, PAGE))
+    if cursor:
+        match = _CURSOR.fullmatch(cursor)
+        if not match:
+            raise CursorError("cursor: give back `next` of the page before, unchanged")
+        start, uuid = int(match[1]), UUID(match[2])
+        found = found.filter(Q(start_us__lt=start) | Q(start_us=start, uuid__lt=uuid), start_us__lte=start)
+    page = list(read_rows(found.filter(start_us__isnull=False).order_by("-start_us", "-uuid")[: limit + 1]))
+    more = len(page) > limit
+    page = page[:limit]
+    return page, f"{page[-1].start_us}.{page[-1].uuid.hex}" if more else None
+
+
+def turn(uuid: UUID | str) -> dict[str, Any] | None:
+    """A Turn with `tree`, its nodes nested (`tree.NESTING` levels); None if there is no such turn."""
+    found = turn_row(uuid)
+    if found is None:
+        return None
+    nodes = _with_rewrites(tree.flat(_turn_rows(found.uuid), found.uuid))
+    return {**rows.turn(found), "tree": tree.nest(nodes)}
+
+
+def turn_row(uuid: UUID | str) -> Row | None:
+    wanted = as_uuid(uuid)
+    if wanted is None:
+        return None
+    return next(read_rows(Scope.objects.filter(uuid=wanted, is_turn=True)), None)
+
+
+def turn_summary(uuid: UUID | str) -> dict[str, Any] | None:
+    """A Turn without its tree."""
+    found = turn_row(uuid)
+    return None if found is None else rows.turn(found)
+
+
+def turn_uuids(uuid: UUID) -> list[UUID]:
+    """The turn and every turn, session or top scope of a sub-agent inside it, however deep."""
+    inside, frontier = {uuid: None}, [uuid]
+    while frontier:
+        inner = Scope.objects.filter(parent_turn_uuid__in=frontier[:_SLICE], is_home=True).values_list(
+            "uuid", flat=True
+        )
+        frontier = frontier[_SLICE:] + [u for u in inner if u not in inside]
+        inside.update(dict.fromkeys(frontier))
+    return list(inside)
+
+
+def _turn_rows(uuid: UUID, since_seq: int = 0) -> list[Row]:
+    found: list[Row] = []
+    for homes in slices(turn_uuids(uuid)):
+        of_turn = Scope.objects.filter(turn_uuid__in=homes)
+        found += read_rows(of_turn.filter(seq__gt=since_seq) if since_seq else of_turn)
+    return found
+
+
+def turn_nodes(uuid: UUID | str, *, since_seq: int = 0) -> list[dict[str, Any]]:
+    """The nodes of a turn, its sub-agents' included, in order of display.
+
+    Args:
+        uuid: the turn.
+        since_seq: only nodes that changed after this number; `depth` is then None, since it needs the others.
+    """
+    wanted = as_uuid(uuid)
+    if wanted is None:
+        return []
+    found = _turn_rows(wanted, since_seq)
+    if not since_seq:
+        return _with_rewrites(tree.flat(found, wanted))
+    nodes: list[dict[str, Any]] = []
+    for row in sorted((r for r in found if r.joined_uuid is None), key=lambda r: r.seq):
+        if row.role == "attempt" and row.logical_uuid == row.uuid:
+            nodes.append(rows.synthetic_call(row))
+        nodes.append(rows.node(row))
+    return _with_rewrites(nodes)
+
+
+def _with_rewrites(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give each attempt the intercepts that looked at it, in the order they ran."""
+    attempts = {n["uuid"]: n for n in nodes if n["role"] == "attempt"}
+    if attempts:
+        for uuids in slices([UUID(u) for u in attempts]):
+            ran = Rewrite.objects.filter(attempt_uuid__in=uuids).order_by("position", "seq")
+            for of, key, revision, result, mode in ran.values_list("attempt_uuid", "key", "revision", "result", "mode"):
+                attempts[str(of)]["rewrites"].append({"key": key, "revision": revision, "result": result, "mode": mode})
+    return nodes
+
+
+def scope(uuid: UUID | str) -> dict[str, Any] | None:
+    """One node, without children; None if it is not on record."""
+    wanted = as_uuid(uuid)
+    row = None if wanted is None else next(read_rows(Scope.objects.filter(uuid=wanted)), None)
+    return None if row is None else _with_rewrites([rows.node(row)])[0]
+
+
+# ---------------------------------------------------------------- sessions
+
+
+def sessions(q: str = "", *, limit: int = 50, cursor: str | None = None) -> dict[str, Any]:
+    """One page of sessions, the latest active first: `{"sessions": [Session], "next": cursor or None}`.
+
+    A session is what shares a `session_id`; a turn without one is a session of its own and not listed here.
+    """
+    limit = max(1, min(limit, PAGE))
+    grouped = _grouped(turns_matching(parse(q)).filter(session_id__isnull=False))
+    if cursor:
+        match = re.fullmatch(r"(-?\d{1,19})\.(.*)", cursor, re.DOTALL)
+        if not match:
+            raise CursorError("cursor: give back `next` of the page before, unchanged")
+        at = int(match[1])
+        grouped = grouped.filter(Q(newest_us__lt=at) | Q(newest_us=at, session_id__gt=match[2]))
+    page = list(grouped.order_by("-newest_us", "session_id")[: limit + 1])
+    more, page = len(page) > limit, page[:limit]
+    following = f"{page[-1]['newest_us']}.{page[-1]['session_id']}" if more else None
+    return {"sessions": [_session(found) for found in page], "next": following}
+
+
+_SUMS = {
+    "turns": Count("uuid"),
+    "first_us": Min("start_us"),
+    "last": Max("last_us"),
+    "running": Count("uuid", filter=Q(status="running")),
+    "failed": Count("uuid", filter=Q(status__in=("failed", "interrupted", "blocked"))),
+}
+
+
+def _grouped(found: QuerySet[Any]) -> QuerySet[Any, dict[str, Any]]:
+    grouped: Any = found.order_by().values("session_id").annotate(newest_us=Max("start_us"), **_SUMS)
+    return grouped
+
+
+def _session(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "session_id": found["session_id"],
+        "turns": found["turns"],
+        "running": found["running"],
+        "failed": found["failed"],
+        "started_at": rows.rfc3339(found["first_us"]),
+        "last_at": rows.rfc3339(found["last"]),
+        "start_us": found["first_us"],
+        "last_us": found["last"],
+    }
+
+
+def session(session_id: str, *, limit: int = PAGE, cursor: str | None = None) -> dict[str, Any] | None:
+    """One session: its sums, and its turns in order of time, the oldest first; None if nobody has that id.
+
+    `turns` holds at most `limit` of them, `next` the cursor of the rest.
+    """
+    found = turns_matching(Query()).filter(session_id=session_id)
+    sums: Mapping[str, Any] | None
+    sums = _grouped(found).first()
+    if sums is None:
+        return None
+    limit = max(1, min(limit, PAGE))
+    ordered = found.order_by("start_us", "uuid")
+    if cursor:
+        match = _CURSOR.fullmatch(cursor)
+        if not match:
+            raise CursorError("cursor: give back `next` of the page before, unchanged")
+        start, uuid = int(match[1]), UUID(match[2])
+        ordered = ordered.filter(Q(start_us__gt=start) | Q(start_us=start, uuid__gt=uuid))
+    page = list(read_rows(ordered[: limit + 1]))
+    more, page = len(page) > limit, page[:limit]
+    return {
+        **_session(sums),
+        "turn_count": sums["turns"],
+        "turns": [rows.turn(row) for row in page],
+        "next": f"{page[-1].start_us}.{page[-1].uuid.hex}" if more else None,
+    }

@@ -1,0 +1,169 @@
+"""A parsed query as a condition on turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from operator import and_, or_
+from typing import Any
+
+from django.db.models import BigIntegerField, ExpressionWrapper, F, Lookup, Q, QuerySet, TextField
+from django.db.models.functions import Coalesce
+
+from relayweb.recording.models import Rewrite, Role, Scope, Turn
+from relayweb.recording.query_language import Compare, Query, Term, Text
+
+
+@TextField.register_lookup
+class Glob(Lookup[str]):
+    """`name__glob="gpt-*"`: `*` and `?` as in the shell, letters in any case, all of the value.
+
+    LIKE, because SQLite's GLOB tells small letters from capitals and its REGEXP is a Python function.
+    """
+
+    lookup_name = "glob"
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
+        left, left_params = self.process_lhs(compiler, connection)
+        operator = "ILIKE" if connection.vendor == "postgresql" else "LIKE"
+        return f"{left} {operator} %s ESCAPE '!'", (*left_params, like_pattern(self.rhs))
+
+
+def like_pattern(glob: str) -> str:
+    escaped = glob.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    return escaped.replace("*", "%").replace("?", "_").replace("\0", "")
+
+
+def turns_matching(query: Query) -> QuerySet[Scope]:
+    """The turns of the list that a query names, in no order yet. A turn that two processes saw is listed once."""
+    found = Turn.objects.filter(joined_uuid__isnull=True)
+    if query.terms:
+        found = found.annotate(duration_us=_DURATION).filter(reduce(and_, map(_condition, query.terms)))
+    return found
+
+
+_DURATION = ExpressionWrapper(Coalesce(F("end_us"), F("last_us")) - F("start_us"), output_field=BigIntegerField())
+
+_NUMBERS = {
+    "retries": "retries",
+    "attempts": "attempts",
+    "calls": "logical_calls",
+    "rewrites": "rewrites",
+    "tools": "tools",
+    "chunks": "chunk_count",
+    "tokens": "total_tokens",
+    "input": "input_tokens",
+    "output": "output_tokens",
+    "cost": "cost_pusd",
+    "wasted": "wasted_pusd",
+    "dur": "duration_us",
+    "ttft": "ttft_us",
+    "start": "start_us",
+}
+_COUNTS = ("retries", "attempts", "logical_calls", "rewrites", "tools", "chunk_count")
+_LOOKUPS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "=": "exact"}
+_IS = {
+    "retried": Q(retries__gt=0),
+    "rewritten": Q(rewrites__gt=0),
+    "subagent": Q(parent_turn_uuid__isnull=False),
+    "wasteful": Q(wasted_pusd__gt=0),
+    "incomplete": Q(usage_complete=False),
+}
+
+
+def _condition(term: Term) -> Q:
+    if isinstance(term, Text):
+        condition = _says(term.text)
+    elif isinstance(term, Compare):
+        condition = _compare(term)
+    else:
+        condition = reduce(or_, (_FIELDS[term.field](pattern) for pattern in term.patterns))
+    return ~condition if term.negated else condition
+
+
+def _compare(term: Compare) -> Q:
+    column = _NUMBERS[term.field]
+    scale = 10**12 if term.field in ("cost", "wasted") else 1
+    low = _whole(term.value * scale)
+    if term.operator == "..":
+        condition = Q((f"{column}__gte", low), (f"{column}__lte", _whole((term.upper or 0) * scale)))
+    else:
+        condition = Q((f"{column}__{_LOOKUPS[term.operator]}", low))
+    # A turn without calls has a count of none, which is stored as null.
+    zero = column in _COUNTS and _holds(0, term)
+    return condition | Q((f"{column}__isnull", True)) if zero else condition
+
+
+def _whole(value: float) -> int | float:
+    return int(value) if value == int(value) else value
+
+
+def _holds(value: float, term: Compare) -> bool:
+    upper = term.value if term.upper is None else term.upper
+    return {
+        ">": value > term.value,
+        ">=": value >= term.value,
+        "<": value < term.value,
+        "<=": value <= term.value,
+        "=": value == term.value,
+        "..": term.value <= value <= upper,
+    }[term.operator]
+
+
+def _glob(column: str, pattern: str) -> Q:
+    lookup = "glob" if set(pattern) & {"*", "?"} else "iexact"
+    return Q((f"{column}__{lookup}", pattern))
+
+
+def _key_of(column: str) -> Callable[[str], Q]:
+    """A key of the JSON object of counts in `column`: the text of a key stands between `"` and `":`."""
+
+    def condition(pattern: str) -> Q:
+        return Q((f"{column}__glob", f'*"{pattern}":*'))
+
+    return condition
+
+
+def _inside(column: str, *roles: str) -> Callable[[str], Q]:
+    """A scope inside the turn, found from that scope's side: few rows match, and there is an index on each column."""
+
+    def condition(pattern: str) -> Q:
+        return Q(uuid__in=Scope.objects.filter(_glob(column, pattern), role__in=roles).values("turn_uuid"))
+
+    return condition
+
+
+def _error(pattern: str) -> Q:
+    inner = _glob("error_type", pattern)
+    if pattern.isdecimal() and len(pattern) == 3:
+        inner |= Q(error_status=int(pattern))
+    else:
+        inner |= Q(error_message__glob=pattern) if set(pattern) & {"*", "?"} else Q(error_message__icontains=pattern)
+    return Q(uuid__in=Scope.objects.filter(inner, status__in=("failed", "blocked", "cancelled")).values("turn_uuid"))
+
+
+def _intercept(pattern: str) -> Q:
+    ran_on = Rewrite.objects.filter(_glob("key", pattern), changed=True).values("attempt_uuid")
+    return Q(uuid__in=Scope.objects.filter(uuid__in=ran_on).values("turn_uuid"))
+
+
+def _says(text: str) -> Q:
+    return Q(asked__icontains=text)
+
+
+_FIELDS: dict[str, Callable[[str], Q]] = {
+    "status": lambda value: Q(status=value),
+    "is": lambda value: _IS.get(value, Q(status=value)),
+    "rewritten": lambda value: Q(rewrites__gt=0),
+    "model": _key_of("model_names"),
+    "provider": _key_of("provider_names"),
+    "profile": lambda pattern: _glob("profile", pattern),
+    "session": lambda pattern: _glob("session_id", pattern) if "*" in pattern else Q(session_id=pattern),
+    "name": lambda pattern: _glob("name", pattern),
+    "role": _inside("call_role", Role.LOGICAL_CALL, Role.ATTEMPT),
+    "tool": _inside("name", Role.TOOL),
+    "api": _inside("api_mode", Role.ATTEMPT),
+    "finish": _inside("finish_reason", Role.ATTEMPT),
+    "error": _error,
+    "intercept": _intercept,
+}
