@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -144,6 +144,11 @@ def turn_nodes(uuid: UUID | str, *, since_seq: int = 0) -> list[dict[str, Any]]:
     found = _turn_rows(wanted, since_seq)
     if not since_seq:
         return _with_rewrites(tree.flat(found, wanted))
+    return nodes_of(found)
+
+
+def nodes_of(found: Iterable[Row]) -> list[dict[str, Any]]:
+    """Some rows of a turn as nodes, the earliest changed first; `depth` is None, since it needs the others."""
     nodes: list[dict[str, Any]] = []
     for row in sorted((r for r in found if r.joined_uuid is None), key=lambda r: r.seq):
         if row.role == "attempt" and row.logical_uuid == row.uuid:
