@@ -1,2 +1,214 @@
-async def application(scope, receive, send):  # type: ignore[no-untyped-def]
-    raise NotImplementedError
+"""The live sockets: `/live/turns/` and `/live/turns/<uuid>/`, a plain ASGI application beside Django (docs/live.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.db import close_old_connections
+from django.http import HttpRequest
+from django.utils.module_loading import import_string
+
+from relayweb.access import hosts, tokens
+from relayweb.live import frames
+from relayweb.live.hub import FRAME_SECONDS, Hub, Key, Topic, hub
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+UNACKNOWLEDGED = 2
+"""Frames that may be under way to a viewer."""
+SILENT_SECONDS = 1.0
+"""A viewer that does not acknowledge gets at most a frame in this time."""
+IDLE_SECONDS = 5.0
+"""An empty frame after so much silence, so that both sides notice a dead connection."""
+HELLO_SECONDS = 20.0
+MERGED_BYTES = 1_000_000
+"""A viewer that lacks more than this is served from the database instead of the ring."""
+
+_PATH = re.compile(r"/live/turns/(?:([0-9a-fA-F-]{32,36})/)?")
+_sign_ins = ThreadPoolExecutor(1, thread_name_prefix="relayweb-live-access")
+
+BAD_PATH, FOREIGN, SIGNED_OUT, BAD_MESSAGE, GOING_AWAY = 4404, 4403, 4401, 4400, 1012
+
+
+async def application(scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve one websocket. Closes with 4401 (no login or token), 4403 (foreign Origin), 4404 (no such path)."""
+    await receive()  # websocket.connect
+    if code := await refusal(scope):
+        # Accepted first: a browser only shows the reader a reason that comes after the handshake.
+        if code != FOREIGN:
+            await send({"type": "websocket.accept"})
+        await send({"type": "websocket.close", "code": code})
+        return
+    match = _PATH.fullmatch(scope["path"])
+    key = UUID(match[1]) if match and match[1] else None
+    await send({"type": "websocket.accept"})
+    await Viewer(hub(), key, receive, send).run()
+
+
+async def refusal(scope: Scope) -> int | None:
+    """Why this socket may not be opened, as a close code."""
+    match = _PATH.fullmatch(scope.get("path", ""))
+    with contextlib.suppress(ValueError):
+        if match and (match[1] is None or UUID(match[1])):
+            headers = dict(scope["headers"])
+            if not (hosts.host_allowed(scope) and hosts.origin_allowed(scope)):
+                return FOREIGN
+            if await tokens.aauthenticate(tokens.from_scope(scope), "read"):
+                return None
+            loop = asyncio.get_running_loop()
+            signed_in = await loop.run_in_executor(_sign_ins, _signed_in, headers.get(b"cookie", b""))
+            return None if signed_in else SIGNED_OUT
+    return BAD_PATH
+
+
+def _signed_in(cookies: bytes) -> bool:
+    try:
+        jar = SimpleCookie(cookies.decode("latin-1"))
+    except CookieError:
+        return False
+    morsel = jar.get(settings.SESSION_COOKIE_NAME)
+    if morsel is None:
+        return False
+    close_old_connections()
+    try:
+        request = HttpRequest()
+        engine = import_string(f"{settings.SESSION_ENGINE}.SessionStore")
+        request.session = engine(morsel.value)
+        return get_user(request).is_authenticated
+    finally:
+        close_old_connections()
+
+
+class Viewer:
+    """One socket: a cursor, what is not acknowledged yet, and nothing else."""
+
+    def __init__(self, source: Hub, key: Key, receive: Receive, send: Send) -> None:
+        self.hub, self.key, self._receive, self._send = source, key, receive, send
+        self.cursor = 0
+        self.unacknowledged = 0
+        self.acknowledges = False
+        self.sent_at = 0.0
+        self.event = asyncio.Event()
+        self.gone = False
+
+    async def run(self) -> None:
+        if not await self._hello():
+            return
+        topic = await self.hub.watch(self.key, self.event)
+        reader = asyncio.create_task(self._read())
+        try:
+            await self._catch_up(topic)
+            while not self.gone:
+                await self._step(topic)
+        finally:
+            self.hub.leave(topic, self.event)
+            reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reader
+
+    async def _hello(self) -> bool:
+        try:
+            message = await asyncio.wait_for(self._receive(), HELLO_SECONDS)
+        except TimeoutError:
+            await self._close(BAD_MESSAGE)
+            return False
+        if message["type"] == "websocket.disconnect":
+            return False
+        found = _number(message, "cursor")
+        if found is None:
+            await self._close(BAD_MESSAGE)
+            return False
+        self.cursor = found
+        return True
+
+    async def _read(self) -> None:
+        """Take acknowledgements until the client goes."""
+        while not self.gone:
+            message = await self._receive()
+            if message["type"] == "websocket.disconnect":
+                self.gone = True
+            elif _number(message, "ack") is not None:
+                self.acknowledges = True
+                self.unacknowledged = max(0, self.unacknowledged - 1)
+            self.event.set()
+
+    async def _catch_up(self, topic: Topic) -> None:
+        """Bring a cursor from before this connection up to the ring."""
+        ahead = self.cursor > topic.cursor and self.cursor > await self.hub.read(self.hub.source.latest)
+        if ahead:  # a cursor of another record: this one was replaced
+            self.cursor = 0
+        if ahead or topic.after(self.cursor) is None:
+            await self._resync(topic)
+
+    async def _step(self, topic: Topic) -> None:
+        """Wait until there is something to send and leave to send it; then send it as one frame."""
+        if self.hub.topics.get(topic.key) is not topic:
+            await self._close(GOING_AWAY)
+            self.gone = True
+            return
+        self.event.clear()
+        if self.cursor >= topic.cursor or not self._has_leave():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.event.wait(), self._patience())
+            if self.gone or not self._has_leave():
+                return
+            if self.cursor >= topic.cursor:
+                if time.monotonic() - self.sent_at >= IDLE_SECONDS:
+                    await self._deliver(self.cursor, frames.encode(self.cursor))
+                return
+        if (early := self.sent_at + FRAME_SECONDS - time.monotonic()) > 0.005:
+            await asyncio.sleep(early)
+        missing = topic.after(self.cursor)
+        if missing is None or sum(map(len, missing)) > MERGED_BYTES:
+            await self._resync(topic)
+        elif missing:
+            await self._deliver(topic.cursor, frames.merge(missing))
+        else:
+            self.cursor = topic.cursor
+
+    def _has_leave(self) -> bool:
+        if self.unacknowledged < UNACKNOWLEDGED:
+            return True
+        return not self.acknowledges and time.monotonic() - self.sent_at >= SILENT_SECONDS
+
+    def _patience(self) -> float:
+        quiet = IDLE_SECONDS if self.unacknowledged < UNACKNOWLEDGED else SILENT_SECONDS
+        return max(0.01, self.sent_at + quiet - time.monotonic())
+
+    async def _resync(self, topic: Topic) -> None:
+        cursor, frame = await self.hub.snapshot(self.key, min(self.cursor, topic.cursor))
+        await self._deliver(cursor, frame)
+
+    async def _deliver(self, cursor: int, frame: bytes) -> None:
+        self.cursor = cursor
+        self.unacknowledged += 1
+        self.sent_at = time.monotonic()
+        await self._send({"type": "websocket.send", "text": frame.decode()})
+
+    async def _close(self, code: int) -> None:
+        with contextlib.suppress(Exception):
+            await self._send({"type": "websocket.close", "code": code})
+
+
+def _number(message: MutableMapping[str, Any], name: str) -> int | None:
+    """The whole number that a client's message gives for `name`, or None."""
+    text = message.get("text") or message.get("bytes") or ""
+    try:
+        value = json.loads(text[:200])
+    except (ValueError, UnicodeDecodeError):
+        return None
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None

@@ -1,0 +1,201 @@
+"""What the hub reads from the record. Runs on the hub's one thread, with a connection of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Q
+
+from relayweb.live import frames
+from relayweb.recording import queries, rows
+from relayweb.recording.models import ChunkBlock, Scope
+from relayweb.recording.rows import Row
+from relayweb.recording.writer import writer
+
+T = TypeVar("T")
+
+MANY_HOMES = 500
+"""With more turns and sub-agents than this under watch, all changes are read instead of naming each."""
+AFTERGLOW_US = 60_000_000
+"""How long after its end an attempt may still get chunks: the last content often comes late."""
+
+
+@dataclass
+class Changes:
+    """What was recorded since the last pull: one frame for each watched topic that it touched (None is the list)."""
+
+    cursor: int
+    frames: dict[UUID | None, bytes] = field(default_factory=dict)
+
+
+@dataclass
+class Sent:
+    """How far the chunks of an attempt have been sent: all, and those with content."""
+
+    marks: int = 0
+    contents: int = 0
+
+
+@dataclass
+class Watch:
+    """A turn that somebody watches, with its sub-agents' turns and what may still stream inside."""
+
+    homes: set[UUID]
+    attempts: dict[UUID, Sent]
+
+
+class Source:
+    def __init__(self) -> None:
+        self._watches: dict[UUID, Watch] = {}
+
+    def subscribe(self, poke: Callable[[int], None]) -> Callable[[], None]:
+        return writer().subscribe(poke)
+
+    def guarded(self, call: Callable[..., T], *args: Any) -> T:
+        """Run one read; a connection that failed is thrown away, so that the next read gets a new one."""
+        try:
+            return call(*args)
+        except Exception:
+            connection.close()
+            raise
+
+    def disconnect(self) -> None:
+        connection.close()
+
+    def latest(self) -> int:
+        return queries.latest_seq()
+
+    def watch(self, turn: UUID) -> None:
+        """Remember what a turn holds now, so that chunks arriving from here on can be told to belong to it."""
+        homes = set(queries.turn_uuids(turn))
+        attempts = {}
+        for some in queries.slices(list(homes)):
+            found = Scope.objects.filter(turn_uuid__in=some, role="attempt").filter(_may_stream())
+            for uuid, count in found.values_list("uuid", "chunk_count"):
+                attempts[uuid] = Sent(count or 0, count or 0)
+        self._watches[turn] = Watch(homes, attempts)
+
+    def forget(self, turn: UUID) -> None:
+        self._watches.pop(turn, None)
+
+    def snapshot(self, turn: UUID | None, since: int) -> tuple[int, bytes]:
+        """All that changed since a cursor, marked as a resync: chunks are not in it, clients ask for those again."""
+        cursor = self.latest()
+        if since > cursor:
+            since = 0
+        if turn is None:
+            changed = Scope.objects.filter(seq__gt=since, is_turn=True).order_by("-seq")[:1000]
+            return cursor, frames.encode(cursor, resync=True, turns=_turns(list(queries.read_rows(changed))))
+        return cursor, turn_frame(turn, since=since, cursor=cursor, resync=True)
+
+    def changes(self, since: int, watched: set[UUID], turns: bool) -> Changes:
+        """What was recorded after `since`, as frames for the turns in `watched` and, if `turns`, for the list."""
+        made = Changes(self.latest())
+        if made.cursor <= since:
+            return made
+        for turn in watched - self._watches.keys():
+            self.watch(turn)
+        homes = {home: turn for turn, watch in self._watches.items() for home in watch.homes}
+        wanted = Q(is_home=True) | Q(is_turn=True)
+        if len(homes) <= MANY_HOMES:
+            wanted |= Q(turn_uuid__in=list(homes))
+        else:
+            wanted = Q()
+        changed = list(queries.read_rows(Scope.objects.filter(wanted, seq__gt=since).order_by("seq")))
+        of_turn = self._sort(changed, homes)
+        fresh = self._new_chunks(since)
+        for turn in watched:
+            chunks = [table for attempt, table in fresh.items() if attempt in self._watches[turn].attempts]
+            if turn in of_turn or chunks:
+                made.frames[turn] = _frame(made.cursor, turn, of_turn.get(turn, []), chunks)
+        if turns and (listed := [row for row in changed if _is_turn(row)]):
+            made.frames[None] = frames.encode(made.cursor, turns=_turns(listed), newest_us=_newest(listed))
+        return made
+
+    def _sort(self, changed: list[Row], homes: dict[UUID, UUID]) -> dict[UUID, list[Row]]:
+        """Changed rows by the watched turn they belong to; new sub-agents join the watch of their turn."""
+        of_turn: dict[UUID, list[Row]] = {}
+        for row in changed:
+            turn = homes.get(row.turn_uuid)
+            if turn is None and row.parent_turn_uuid is not None and row.parent_turn_uuid in homes:
+                turn = homes[row.parent_turn_uuid]
+                homes[row.uuid] = turn
+                self._watches[turn].homes.add(row.uuid)
+            if turn is None:
+                continue
+            of_turn.setdefault(turn, []).append(row)
+            if row.role == "attempt":
+                self._watches[turn].attempts.setdefault(row.uuid, Sent())
+        return of_turn
+
+    def _new_chunks(self, since: int) -> dict[UUID, frames.Columns]:
+        """Chunks that came since the last pull, of attempts in watched turns."""
+        known = {uuid: sent for watch in self._watches.values() for uuid, sent in watch.attempts.items()}
+        if not known:
+            return {}
+        touched = ChunkBlock.objects.filter(last_seq__gt=since).values_list("attempt_uuid", flat=True)
+        fresh: dict[UUID, frames.Columns] = {}
+        for attempt in known.keys() & set(touched):
+            sent = known[attempt]
+            start = min(sent.marks, sent.contents)
+            found = queries.chunks(attempt, offset=start, limit=5_000)["chunks"]
+            news = [c for c in found if c["index"] >= sent.marks or c["content"] is not None]
+            if not news:
+                continue
+            sent.marks = max(sent.marks, news[-1]["index"] + 1)
+            sent.contents = _contiguous(found, sent.contents)
+            fresh[attempt] = frames.chunk_rows(str(attempt), news)
+        return fresh
+
+
+def _contiguous(found: Sequence[dict[str, Any]], at: int) -> int:
+    """Up to which index the content of every chunk is known."""
+    for chunk in found:
+        if chunk["index"] == at and chunk["content"] is not None:
+            at += 1
+    return at
+
+
+def _may_stream() -> Q:
+    return Q(status="running") | Q(end_us__gt=time.time_ns() // 1000 - AFTERGLOW_US)
+
+
+def _is_turn(row: Row) -> bool:
+    return row.role in ("turn", "session") or row.logical_calls is not None
+
+
+def _turns(found: list[Row]) -> frames.Columns:
+    return frames.columns([rows.turn(row) for row in found], frames.TURN_COLUMNS)
+
+
+def _newest(found: list[Row]) -> int | None:
+    return max((row.last_us for row in found), default=None)
+
+
+def _frame(cursor: int, turn: UUID, changed: list[Row], tables: list[frames.Columns]) -> bytes:
+    """The frame of one turn."""
+    nodes = queries.nodes_of(changed)
+    chunks: frames.Columns = {name: [v for table in tables for v in table[name]] for name in frames.CHUNK_COLUMNS}
+    own = next((rows.turn(row) for row in changed if row.uuid == turn), None)
+    times = [*chunks["at_us"], *([_newest(changed)] if changed else [])]
+    return frames.encode(
+        cursor,
+        turn=own,
+        nodes=frames.node_columns(nodes) if nodes else None,
+        chunks=chunks if chunks["attempt"] else None,
+        newest_us=max((t for t in times if t is not None), default=None),
+    )
+
+
+def turn_frame(turn: UUID, *, since: int = 0, cursor: int | None = None, resync: bool = False) -> bytes:
+    """A turn as one frame: all of it, or what changed since a cursor. The page loads it, a late viewer is resynced by it."""
+    at = queries.latest_seq() if cursor is None else cursor
+    nodes = queries.turn_nodes(turn, since_seq=since)
+    return frames.encode(
+        at, resync=resync, turn=queries.turn_summary(turn), nodes=frames.node_columns(nodes) if nodes else None
+    )
