@@ -1,0 +1,514 @@
+// Draws the lanes of a turn. Pure: model, lanes and colours in, pixels out; work is bounded by pixels, not by spans.
+import { clock, span } from "../format.js";
+import { BLOCKED, CANCELLED, FAILED, INTERRUPTED, KINDS, LLM, RUNNING, SCOPE, STATUSES, TOOL, stalls } from "./model.js";
+import { barcode, box, cross, diamond, fitted, hatch, lowerBound, octagon, scale, stallBand, textWidth, ticks } from "./shapes.js";
+import { beside } from "./words.js";
+
+const THIN = 3; // px: below it a span is a tick
+const SLIM = 14; // px: below it a span is a plain box
+const MARGIN = { left: 10, right: 64 };
+
+const font = (palette, weight = 400, px = 11) => `${weight} ${px}px ${palette.font}`;
+
+/** Where time runs on a canvas of this size. */
+export function bounds(size) {
+  const narrow = size.gutter === 0;
+  return { left: size.gutter + (narrow ? 8 : MARGIN.left), right: size.width - (narrow ? 8 : MARGIN.right) };
+}
+
+export function timeScale(view, size) {
+  const { left, right } = bounds(size);
+  return scale(view, left, right);
+}
+
+const laneTop = (row, size) => row * size.lane - size.top;
+
+export function rowsInView(lanes, size) {
+  return [Math.max(0, Math.floor(size.top / size.lane)), Math.min(lanes.length, Math.ceil((size.top + size.height) / size.lane))];
+}
+
+/**
+ * @param ctx CanvasRenderingContext2D in CSS pixels
+ * @param scene {model, lanes, laneOf, now, selected}: now in seconds, NaN when nothing runs; selected a node or -1
+ * @param view {from, to} in seconds
+ * @param size {width, height, top, gutter, lane} in CSS pixels; top is what is scrolled away
+ */
+export function drawLanes(ctx, scene, view, size, palette) {
+  const frame = { ctx, scene, view, size, palette, edge: bounds(size), x: timeScale(view, size), narrow: size.gutter === 0 };
+  const [first, last] = rowsInView(scene.lanes, size);
+  groups(frame, first, last);
+  chosenRow(frame, 0.75, size.gutter, size.width);
+  const { list } = ticks(view.from, view.to, frame.edge.right - frame.edge.left);
+  ctx.fillStyle = palette.line;
+  for (const t of list) ctx.fillRect(Math.round(frame.x(t)), 0, 1, size.height);
+  for (let row = first; row < last; row += 1) drawLane(frame, scene.lanes[row], row);
+  nowLine(frame);
+  if (frame.narrow) for (let row = first; row < last; row += 1) overline(frame, scene.lanes[row], row);
+  else gutter(frame, first, last);
+}
+
+function chosenRow({ ctx, scene, size, palette }, alpha, left, right) {
+  const row = scene.chosen ?? -1;
+  if (row < 0) return;
+  ctx.globalAlpha = alpha;
+  ctx.fillStyle = palette.select;
+  ctx.fillRect(left, laneTop(row, size), right - left, size.lane);
+  ctx.globalAlpha = 1;
+}
+
+/** Tints behind what belongs together. */
+function groups({ ctx, scene, size, palette, x }, first, last) {
+  const { lanes, model, now } = scene;
+  for (let row = 0; row < last; row += 1) {
+    const lane = lanes[row];
+    if (!lane.group) continue;
+    let rows = 1;
+    while (lanes[row + rows]?.depth > lane.depth) rows += 1;
+    if (row + rows < first) continue;
+    const left = Math.max(x(lane.group.start) - 4, size.gutter);
+    const right = Math.min(x(model.endOr(lane.group.node, now)) + 4, size.width);
+    if (right <= left) continue;
+    ctx.globalAlpha = 0.07;
+    ctx.fillStyle = palette[KINDS[lane.group.kind]];
+    box(ctx, left, laneTop(row, size) + 2, right - left, rows * size.lane - 4, 4);
+    ctx.fill();
+    ctx.globalAlpha = 1;
+  }
+}
+
+function drawLane(frame, lane, row) {
+  const { scene, view, size, x, edge, narrow } = frame;
+  const { model } = scene;
+  const mid = laneTop(row, size) + size.lane / 2 + (narrow ? 8 : 0);
+  const labels = [];
+  if (lane.backoff) backoff(frame, lane, mid, labels);
+  if (lane.leader !== undefined) leader(frame, lane, mid);
+  let k = lowerBound(lane.ends, view.from);
+  const count = lane.items.length;
+  while (k < count && lane.starts[k] <= view.to) {
+    const i = lane.items[k];
+    const left = x(lane.starts[k]);
+    const right = x(model.endOr(i, scene.now));
+    if (right < edge.left - 1) {
+      k += 1;
+      continue;
+    }
+    if (lane.shape === "container") container(frame, i, left, right, mid, labels);
+    else if (model.status[i] === BLOCKED && right - left < SLIM) blocked(frame, i, left, mid, labels);
+    else if (right - left < THIN) {
+      tick(frame, model, i, left, mid);
+      const hits = model.col.rewrites[i]?.length && count < 400 ? model.hits(i) : [];
+      if (hits.length) diamonds(frame, hits, left, mid, false);
+      if (k + 1 >= count || x(lane.starts[k + 1]) - right > 46) label(frame, lane, k, left, left + 2, labels);
+      k = lowerBound(lane.starts, x.invert(Math.floor(left) + 1), k + 1, count);
+      continue;
+    } else bar(frame, lane, k, left, right, mid, labels);
+    k += 1;
+  }
+  if (lane.packed && lane.loud.length) loud(frame, lane, mid);
+  drawLabels(frame, lane, labels, mid);
+}
+
+const WASH = { [LLM]: 0.62, [TOOL]: 0.62 };
+
+/** A span thinner than its own border. */
+function tick({ ctx, palette }, model, i, left, mid) {
+  const bad = model.status[i] === FAILED || model.status[i] === INTERRUPTED;
+  ctx.globalAlpha = bad ? 1 : WASH[model.kind[i]] ?? 0.5;
+  ctx.fillStyle = bad ? palette[`st-${STATUSES[model.status[i]]}`] : palette[KINDS[model.kind[i]]];
+  ctx.fillRect(Math.floor(left), mid - 8, 2, 16);
+  ctx.globalAlpha = 1;
+}
+
+/** What went wrong is never hidden by its neighbours: drawn again, on top. */
+function loud({ ctx, scene, view, palette, x, edge }, lane, mid) {
+  const { model } = scene;
+  let lastPixel = -10;
+  for (const i of lane.loud) {
+    if (model.start[i] > view.to) break;
+    const left = x(model.start[i]);
+    if (left < edge.left - 2 || left < lastPixel + 2 || x(model.endOr(i, scene.now)) - left >= THIN) continue;
+    lastPixel = left;
+    ctx.fillStyle = palette[`st-${STATUSES[model.status[i]]}`];
+    ctx.fillRect(Math.floor(left), mid - 8, 2, 16);
+  }
+}
+
+/** Turn, logical call, sub-agent: a thin line with end caps. Structure is thin, work is thick. */
+function container(frame, i, from, to, mid, labels) {
+  const { ctx, scene, palette, edge } = frame;
+  const { model } = scene;
+  const left = Math.max(from, edge.left);
+  const right = Math.max(Math.min(to, edge.right + 40), left);
+  ctx.fillStyle = palette[KINDS[model.kind[i]]];
+  ctx.fillRect(left, mid - 1.5, Math.max(right - left, 1), 3);
+  if (from >= edge.left) ctx.fillRect(left, mid - 5, 2, 10);
+  else arrowhead(ctx, left, mid);
+  if (model.status[i] !== RUNNING) ctx.fillRect(right - 2, mid - 5, 2, 10);
+  if (model.status[i] !== RUNNING && (model.parent[i] >= 0 || scene.lanes.length < 3)) {
+    labels.push({ text: span(model.end[i] - model.start[i]), at: right + 7, left, align: "left", colour: palette["text-2"] });
+  }
+  ring(frame, i, left, right, mid);
+}
+
+function arrowhead(ctx, left, mid) {
+  ctx.beginPath();
+  ctx.moveTo(left, mid);
+  ctx.lineTo(left + 6, mid - 4.5);
+  ctx.lineTo(left + 6, mid + 4.5);
+  ctx.fill();
+}
+
+function blocked(frame, i, left, mid, labels) {
+  octagon(frame.ctx, left, mid, 7, frame.palette);
+  const hits = frame.scene.model.hits(i);
+  diamonds(frame, hits, left - 6, mid, false);
+  labels.push({ text: beside(frame.scene.model, i), at: left + 13, left: left - 10 - hits.length * 9, align: "left", colour: frame.palette["st-blocked"] });
+  ring(frame, i, left - 6, left + 6, mid);
+}
+
+function ring({ ctx, scene, palette }, i, left, right, mid, half = 8) {
+  if (scene.selected !== i) return;
+  ctx.strokeStyle = palette.ink;
+  ctx.lineWidth = 1.5;
+  box(ctx, left - 3, mid - half - 3.5, right - left + 6, half * 2 + 7, 5);
+  ctx.stroke();
+}
+
+/** Before the bar: a request is rewritten before it leaves. */
+function diamonds({ ctx, palette }, hits, left, mid, selected) {
+  const shown = hits.slice(0, 6);
+  shown.forEach((hit, k) => diamond(ctx, left - 7 - (selected ? 3 : 0) - (shown.length - 1 - k) * 9, mid, 4.5, palette, hit.mode === "shadow" ? "shadow" : "hit"));
+}
+
+function bar(frame, lane, k, from, to, middle, labels) {
+  const { ctx, scene, palette, edge } = frame;
+  const { model } = scene;
+  const i = lane.items[k];
+  const left = Math.max(from, edge.left - 4);
+  const right = Math.max(Math.min(to, edge.right + 40), left + 2);
+  const status = model.status[i];
+  const failed = status === FAILED || status === INTERRUPTED;
+  const quiet = status === CANCELLED || status === BLOCKED;
+  const colour = failed || quiet ? palette[`st-${STATUSES[status]}`] : palette[KINDS[model.kind[i]]];
+  const height = lane.halves ? 8.5 : 16;
+  const mid = lane.halves ? middle - 4.75 + (k % 2) * 9.5 : middle;
+  const top = mid - height / 2;
+  if (right - left < SLIM) slim(ctx, left, right, top, height, colour, palette);
+  else full(frame, i, { left, right, top, height, colour, failed, from, to });
+  if (failed && right - left >= 8) {
+    ctx.fillStyle = colour;
+    ctx.fillRect(right - 3, top, 3, height);
+    if (!lane.packed || labelRoom(frame, lane, k, right) > 20) cross(ctx, right + 8, mid, colour);
+  }
+  ring(frame, i, left, right, mid, height / 2);
+  diamonds(frame, model.hits(i), left, mid, scene.selected === i);
+  if ((model.kind[i] === TOOL || model.kind[i] === SCOPE) && right - left > 44) inside(frame, i, left, right, labels, lane);
+  else label(frame, lane, k, left, right, labels);
+}
+
+function slim(ctx, left, right, top, height, colour, palette) {
+  ctx.fillStyle = palette.surface;
+  ctx.fillRect(left, top, right - left, height);
+  ctx.fillStyle = colour;
+  ctx.globalAlpha = 0.3;
+  ctx.fillRect(left, top, right - left, height);
+  ctx.globalAlpha = 0.75;
+  ctx.lineWidth = 1;
+  ctx.strokeStyle = colour;
+  ctx.strokeRect(left + 0.5, top + 0.5, Math.max(right - left - 1, 0.5), height - 1);
+  ctx.globalAlpha = 1;
+}
+
+/** A bar is its own recording: pale until the first token, then a barcode of its chunks. */
+function full(frame, i, { left, right, top, height, colour, from, to }) {
+  const { ctx, scene, palette, x, edge } = frame;
+  const { model } = scene;
+  const chunks = model.chunks.get(i);
+  const streamed = chunks?.count > 0;
+  const open = model.status[i] === RUNNING;
+  ctx.save();
+  box(ctx, left, top, right - left, height, 3);
+  ctx.fillStyle = palette.surface;
+  ctx.fill();
+  ctx.clip();
+  ctx.globalAlpha = streamed || model.col.streaming[i] ? 0.13 : 0.26;
+  ctx.fillStyle = colour;
+  ctx.fillRect(left, top, right - left, height);
+  ctx.globalAlpha = 1;
+  if (streamed) {
+    for (const [a, b] of stalls(chunks)) {
+      if (x(b) < left || x(a) > right) continue;
+      ctx.fillStyle = palette.surface;
+      ctx.fillRect(x(a), top, x(b) - x(a), height);
+      stallBand(ctx, x(a), x(b), top, height, palette);
+    }
+    barcode(ctx, chunks, x, top + 3, height - 6, palette, { left, right });
+  }
+  if (open) glow(ctx, left, right, top, height, palette);
+  ctx.restore();
+  outline(ctx, { left, right, top, height, colour, open, dashed: model.has(i, "late_child") || model.status[i] === CANCELLED });
+  const ttft = model.col.ttft_us[i];
+  if (ttft !== null && model.kind[i] === LLM && height > 10) firstToken(ctx, Math.round(x(model.start[i] + ttft / 1e6)) - 0.5, Math.max(from, edge.left), Math.min(to, edge.right + 40) + 1, top, height, palette);
+}
+
+function glow(ctx, left, right, top, height, palette) {
+  const wide = Math.min(28, right - left);
+  const light = ctx.createLinearGradient(right - wide, 0, right, 0);
+  light.addColorStop(0, "transparent");
+  light.addColorStop(1, palette["st-running"]);
+  ctx.globalAlpha = 0.45;
+  ctx.fillStyle = light;
+  ctx.fillRect(right - wide, top, wide, height);
+}
+
+function outline(ctx, { left, right, top, height, colour, open, dashed }) {
+  ctx.strokeStyle = colour;
+  ctx.lineWidth = 1;
+  ctx.globalAlpha = 0.75;
+  if (dashed) ctx.setLineDash([3, 2]);
+  if (open) {
+    ctx.beginPath();
+    ctx.moveTo(right, top + 0.5);
+    ctx.lineTo(left + 3, top + 0.5);
+    ctx.arcTo(left + 0.5, top + 0.5, left + 0.5, top + 3, 3);
+    ctx.lineTo(left + 0.5, top + height - 3);
+    ctx.arcTo(left + 0.5, top + height - 0.5, left + 3, top + height - 0.5, 3);
+    ctx.lineTo(right, top + height - 0.5);
+  } else box(ctx, left + 0.5, top + 0.5, right - left - 1, height - 1, 3);
+  ctx.stroke();
+  ctx.setLineDash([]);
+  ctx.globalAlpha = 1;
+}
+
+function firstToken(ctx, px, from, to, top, height, palette) {
+  if (px <= from || px >= to) return;
+  ctx.fillStyle = palette.text;
+  ctx.fillRect(px, top - 2, 1, height + 4);
+  ctx.beginPath();
+  ctx.moveTo(px - 2, top - 3);
+  ctx.lineTo(px + 3, top - 3);
+  ctx.lineTo(px + 0.5, top + 0.5);
+  ctx.fill();
+}
+
+function backoff({ ctx, palette, x, size, narrow, edge }, lane, mid, labels) {
+  const from = x(lane.backoff[0]);
+  const to = x(lane.backoff[1]);
+  if (to < edge.left || from > edge.right) return;
+  ctx.strokeStyle = palette["hatch-ink"];
+  ctx.lineWidth = 1;
+  ctx.beginPath();
+  ctx.moveTo(Math.round(from) + 0.5, mid - size.lane + 8);
+  ctx.lineTo(Math.round(from) + 0.5, mid);
+  ctx.stroke();
+  hatch(ctx, from, mid - 4, to - from - 1, 8, palette);
+  const text = `back-off ${span(lane.backoff[1] - lane.backoff[0])}`;
+  if (textWidth(ctx, font(palette, 400, 10), text) < to - from - 24) labels.push({ text, at: (from + to) / 2 - 6, align: "center", colour: palette["text-2"], halo: true, size: 10 });
+  else if (!narrow) labels.push({ text, at: from - 5, align: "right", colour: palette["text-3"], size: 10.5 });
+}
+
+/** A late child hangs by a thread from the end of its parent. */
+function leader({ ctx, palette, x, edge }, lane, mid) {
+  const from = Math.max(x(lane.leader), edge.left);
+  ctx.strokeStyle = palette["text-3"];
+  ctx.setLineDash([2, 3]);
+  ctx.beginPath();
+  ctx.moveTo(from, mid + 0.5);
+  ctx.lineTo(x(lane.starts[0]) - 2, mid + 0.5);
+  ctx.stroke();
+  ctx.setLineDash([]);
+  ctx.beginPath();
+  ctx.arc(from, mid + 0.5, 2, 0, 7);
+  ctx.fillStyle = palette["text-3"];
+  ctx.fill();
+}
+
+function inside({ ctx, scene, palette }, i, left, right, labels, lane) {
+  const { model } = scene;
+  const room = right - left - 12;
+  const face = font(palette, 500);
+  const text = fitted(ctx, face, model.col.name[i] ?? "", room);
+  if (text) labels.push({ text, at: left + 6, align: "left", colour: palette.text, weight: 500 });
+  const bad = model.status[i] === FAILED || model.status[i] === INTERRUPTED;
+  if (model.status[i] === RUNNING) return;
+  const late = lane.leader === undefined ? "" : ` · began ${span(model.start[i] - lane.leader)} after its parent ended`;
+  labels.push({ text: bad ? beside(model, i) : span(model.end[i] - model.start[i]) + late, at: right + (bad ? 16 : 7), left, align: "left", colour: bad ? palette["st-failed"] : palette["text-2"], next: true });
+}
+
+function labelRoom({ x, edge }, lane, k, right) {
+  return (k + 1 < lane.items.length ? x(lane.starts[k + 1]) : edge.right + MARGIN.right) - right;
+}
+
+function label(frame, lane, k, left, right, labels) {
+  const { scene, palette, edge } = frame;
+  const { model } = scene;
+  const i = lane.items[k];
+  if (right > edge.right + 2 && model.endOr(i, scene.now) > frame.view.to) return;
+  if (lane.packed && labelRoom(frame, lane, k, right) < 30) return;
+  const text = lane.leader === undefined ? beside(model, i) : `began ${span(model.start[i] - lane.leader)} after its parent ended`;
+  if (!text) return;
+  const bad = model.status[i] === FAILED || model.status[i] === INTERRUPTED || model.status[i] === BLOCKED;
+  const after = right + (bad ? 16 : 7);
+  labels.push({ text, at: after, left: left - 8 - model.hits(i).length * 9, align: "left", colour: bad ? palette[`st-${STATUSES[model.status[i]]}`] : palette["text-2"], room: labelRoom(frame, lane, k, after) - 8 - nextSigns(model, lane, k) });
+}
+
+const nextSigns = (model, lane, k) => (k + 1 < lane.items.length ? model.hits(lane.items[k + 1]).length * 9 : 0);
+
+function drawLabels(frame, lane, labels, mid) {
+  const { ctx, scene, size, palette, x } = frame;
+  ctx.textBaseline = "middle";
+  const line = x(scene.now);
+  for (const item of labels) {
+    const face = font(palette, item.weight ?? 400, item.size ?? 11);
+    const width = textWidth(ctx, face, item.text);
+    let { at, align, text } = item;
+    if (item.left !== undefined) {
+      const stop = Math.min(size.width - 4, at < line - 4 ? line - 4 : Infinity);
+      const room = Math.min(item.room ?? Infinity, stop - at);
+      if (width > room) {
+        if (!lane.packed && item.left - width > size.gutter + 4) [at, align] = [item.left, "right"];
+        else text = room > 60 ? fitted(ctx, face, text, room) : "";
+      }
+    }
+    if (!text || (align === "right" && at - width < size.gutter + 4)) continue;
+    ctx.font = face;
+    ctx.textAlign = align;
+    if (item.halo) {
+      ctx.fillStyle = palette["hatch-bg"];
+      ctx.fillRect(at - width / 2 - 3, mid - 6, width + 6, 12);
+    }
+    ctx.fillStyle = item.colour;
+    ctx.fillText(text, at, mid + 0.5);
+  }
+}
+
+function nowLine({ ctx, scene, size, palette, x }) {
+  const px = Math.round(x(scene.now));
+  if (!(px >= size.gutter && px < size.width)) return;
+  ctx.fillStyle = palette.accent;
+  ctx.fillRect(px, 0, 1, size.height);
+}
+
+/** On phones the name of a lane stands above its bars. */
+function overline({ ctx, size, palette }, lane, row) {
+  const top = laneTop(row, size) + 9;
+  ctx.textBaseline = "middle";
+  ctx.textAlign = "left";
+  const face = font(palette, 500);
+  const left = 8 + Math.min(lane.depth, 4) * 6;
+  const title = fitted(ctx, face, lane.name, size.width * 0.5);
+  ctx.font = face;
+  ctx.fillStyle = palette["text-2"];
+  ctx.fillText(title, left, top);
+  const used = textWidth(ctx, face, title);
+  ctx.font = font(palette);
+  ctx.fillStyle = palette["text-3"];
+  ctx.fillText(fitted(ctx, font(palette), lane.note, size.width - left - used - 20), left + used + 6, top);
+}
+
+function gutter(frame, first, last) {
+  const { ctx, scene, size, palette } = frame;
+  ctx.fillStyle = palette.surface;
+  ctx.fillRect(0, 0, size.gutter, size.height);
+  chosenRow(frame, 1, 0, size.gutter);
+  ctx.fillStyle = palette.line;
+  ctx.fillRect(size.gutter - 1, 0, 1, size.height);
+  for (let row = first; row < last; row += 1) laneName(frame, scene.lanes[row], laneTop(row, size) + size.lane / 2 + 0.5);
+}
+
+export const gutterIndent = (lane) => 12 + Math.min(lane.depth, 5) * 14;
+
+function laneName({ ctx, size, palette }, lane, mid) {
+  let left = gutterIndent(lane);
+  if (lane.fold) {
+    ctx.strokeStyle = palette["text-3"];
+    ctx.lineWidth = 1.3;
+    ctx.beginPath();
+    const turned = lane.fold === "open" ? [[0, -2], [3.5, 1.5], [7, -2]] : [[2, -3.5], [5.5, 0], [2, 3.5]];
+    turned.forEach(([dx, dy], k) => (k ? ctx.lineTo(left + dx, mid + dy) : ctx.moveTo(left + dx, mid + dy)));
+    ctx.stroke();
+  }
+  if (!lane.name) return;
+  left += 12;
+  ctx.fillStyle = palette[KINDS[lane.kind]];
+  ctx.fillRect(left, mid - 5, 3, 10);
+  left += 9;
+  ctx.textAlign = "left";
+  ctx.textBaseline = "middle";
+  const face = font(palette, lane.fold || lane.depth === 0 ? 500 : 400, 12);
+  const title = fitted(ctx, face, lane.name, size.gutter - left - 8);
+  const used = textWidth(ctx, face, title);
+  ctx.font = face;
+  ctx.fillStyle = lane.depth > 1 ? palette["text-2"] : palette.text;
+  ctx.fillText(title, left, mid);
+  const note = lane.note ? fitted(ctx, font(palette), lane.note, size.gutter - left - used - 14) : "";
+  ctx.font = font(palette);
+  ctx.fillStyle = palette["text-3"];
+  if (note) ctx.fillText(note, left + used + 6, mid);
+}
+
+export function drawAxis(ctx, scene, view, size, palette) {
+  const narrow = size.gutter === 0;
+  const x = timeScale(view, size);
+  const { list, step } = ticks(view.from, view.to, size.width - size.gutter);
+  const now = x(scene.now);
+  ctx.font = font(palette);
+  ctx.textBaseline = "middle";
+  ctx.textAlign = "left";
+  for (const t of list) {
+    const px = Math.round(x(t));
+    ctx.fillStyle = palette["line-2"];
+    ctx.fillRect(px, 14, 1, 8);
+    const text = clock(t, step);
+    if (Math.abs(px + 4 + textWidth(ctx, font(palette), text) / 2 - now) < 48) continue;
+    if (px + 4 + textWidth(ctx, font(palette), text) > size.width) continue;
+    ctx.fillStyle = palette["text-3"];
+    ctx.fillText(text, px + 4, 11);
+  }
+  if (!Number.isNaN(now)) nowFlag(ctx, scene, now, size, palette);
+  if (narrow) return;
+  ctx.fillStyle = palette.surface;
+  ctx.fillRect(0, 0, size.gutter, 22);
+  ctx.fillStyle = palette.line;
+  ctx.fillRect(size.gutter - 1, 0, 1, 22);
+  ctx.fillStyle = palette["text-3"];
+  ctx.font = font(palette);
+  ctx.textAlign = "left";
+  ctx.fillText("time since the turn began", 12, 11);
+}
+
+function nowFlag(ctx, scene, now, size, palette) {
+  const text = `now ${clock(scene.now, 0.1)}`;
+  const face = font(palette, 500);
+  const width = textWidth(ctx, face, `now ${clock(scene.now, 0.1).replace(/\d/g, "0")}`) + 10;
+  if (now < size.gutter || now > size.width + width) return;
+  const left = Math.min(Math.max(now - width / 2, size.gutter + 2), size.width - width - 2);
+  ctx.fillStyle = palette.accent;
+  box(ctx, left, 3, width, 16, 3);
+  ctx.fill();
+  ctx.font = face;
+  ctx.textAlign = "left";
+  ctx.fillStyle = palette.surface;
+  ctx.fillText(text, left + 5, 11.5);
+}
+
+/** Which node is under a point, -1 for none; the nearest of the lane within four pixels. */
+export function nodeAt(scene, view, size, px, py) {
+  const row = Math.floor((py + size.top) / size.lane);
+  const lane = scene.lanes[row];
+  if (!lane || px < size.gutter) return -1;
+  const x = timeScale(view, size);
+  let best = -1;
+  let nearest = 5;
+  for (let k = lowerBound(lane.ends, x.invert(px - 9)); k < lane.items.length && x(lane.starts[k]) <= px + 9; k += 1) {
+    const i = lane.items[k];
+    const [left, right] = [x(lane.starts[k]), x(scene.model.endOr(i, scene.now))];
+    const off = px < left ? left - px : px > right ? px - right : 0;
+    const reach = scene.model.status[i] === BLOCKED ? off - 5 : off;
+    if (reach < nearest) [best, nearest] = [i, reach];
+    if (lane.halves && off <= 0 && (k % 2 === 1) === ((py + size.top) % size.lane > size.lane / 2)) return i;
+  }
+  return best;
+}
+

@@ -1,0 +1,369 @@
+// The turn page: one model, four views of it, one selection, and all of it in the URL.
+import { money, short, span } from "../format.js";
+import { Live, bindChip } from "../live.js";
+import { typing } from "../shell.js";
+import { splitters } from "../splitters.js";
+import { Inspector } from "./inspector.js";
+import { LLM, RUNNING, STATUSES, TurnModel } from "./model.js";
+import "./timeline.js";
+import { element, glyph } from "./tree.js";
+import { attemptsOf, name } from "./words.js";
+
+const page = document.querySelector("[data-turn]");
+const { turn: uuid, frame: frameUrl, chunks: chunksUrl, socket, scopes: scopeUrl } = page.dataset;
+const tree = page.querySelector("relay-tree");
+const timeline = page.querySelector("relay-timeline");
+const model = new TurnModel();
+const state = readUrl();
+let live = null;
+
+// ---- State in the URL ----
+function readUrl() {
+  const query = new URLSearchParams(location.search);
+  const get = (key) => query.get(key) ?? undefined;
+  const number = (key) => (query.has(key) && Number.isFinite(Number(query.get(key))) ? Number(query.get(key)) : undefined);
+  return { s: get("s"), tab: get("tab"), form: get("form"), a: get("a"), b: get("b"), against: get("against"), diff: get("diff"), from: number("from"), to: number("to"), view: get("view") };
+}
+
+function writeUrl(push = false) {
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries(state)) {
+    if (value !== undefined && value !== null && value !== "") query.set(key, typeof value === "number" && (key === "from" || key === "to") ? String(Number(value.toPrecision(7))) : value);
+  }
+  const next = `${location.pathname}${query.size ? `?${query}` : ""}`;
+  if (next === location.pathname + location.search) return;
+  history[push ? "pushState" : "replaceState"](null, "", next);
+}
+
+// ---- Data ----
+const now = () => (model.running ? Math.max((live?.now() ?? Date.now() * 1000) - model.origin, 0) / 1e6 : NaN);
+
+const asked = new Set();
+/** Loads the chunks of attempts, times and kinds only. */
+async function load(nodes) {
+  const fresh = nodes.filter((i) => !asked.has(i));
+  if (!fresh.length) return;
+  for (const i of fresh) asked.add(i);
+  try {
+    const query = new URLSearchParams({ attempt: fresh.map((i) => model.col.uuid[i]).join(",") });
+    const answer = await fetch(`${chunksUrl}?${query}`);
+    if (!answer.ok) return;
+    const frame = await answer.json();
+    for (const i of fresh) if (model.chunks.get(i)?.stale) model.forget(i);
+    spread(model.apply({ chunks: frame.chunks }));
+  } finally {
+    for (const i of fresh) asked.delete(i);
+  }
+}
+
+async function stream(attempt) {
+  const i = model.find(attempt);
+  if (i < 0) return null;
+  const held = model.chunks.get(i);
+  if (!held || held.stale || (model.status[i] !== RUNNING && held.count < (model.col.chunk_count[i] ?? 0))) await load([i]);
+  const chunks = model.chunks.get(i) ?? { t: new Float64Array(0), k: new Uint8Array(0), n: new Uint32Array(0), count: 0 };
+  const ttft = model.col.ttft_us[i];
+  const { t, k, n, count } = chunks;
+  return { t, k, n, count, start: model.start[i], end: model.endOr(i, now()), ttft: ttft === null ? NaN : ttft / 1e6 };
+}
+
+async function texts(attempt) {
+  const answer = await fetch(`${chunksUrl}?${new URLSearchParams({ attempt, text: "1" })}`);
+  if (!answer.ok) return [];
+  const { chunks } = await answer.json();
+  return chunks.text.map((text, k) => ({ text, kind: chunks.kind[k] }));
+}
+
+/** Tells the views what a frame changed. */
+function spread(done) {
+  if (!(done.shape || done.nodes || done.chunks)) return;
+  tree.update(done);
+  timeline.update(done);
+  inspector.update(done);
+  if (done.nodes) foot();
+}
+
+function apply(frame) {
+  if (frame.resync) {
+    model.chunks.clear();
+    asked.clear();
+  }
+  const done = model.apply(frame);
+  if (frame.turn) facts();
+  spread(done);
+}
+
+// ---- Head and foot ----
+function fact(key, text, small = "") {
+  const at = page.querySelector(`[data-fact="${key}"]`);
+  if (!at) return;
+  const said = `${text}|${small}`;
+  if (at.dataset.said === said) return;
+  at.dataset.said = said;
+  at.replaceChildren(text, ...(small ? [" ", element("small", "", small)] : []));
+}
+
+function facts() {
+  const { turn } = model;
+  const usage = turn.usage ?? {};
+  const least = usage.complete === false && !model.running ? "≥ " : "";
+  showStatus(turn.status);
+  duration();
+  fact("calls", String(turn.logical_calls ?? 0), turn.attempts > turn.logical_calls ? `/ ${turn.attempts} attempts` : "");
+  fact("rewrites", String(turn.rewrites ?? 0));
+  fact("read", least + short(usage.input_tokens), usage.cached_tokens ? `${short(usage.cached_tokens)} cached` : "");
+  fact("written", least + short(usage.output_tokens));
+  fact("cost", money(turn.cost_usd), turn.wasted_usd ? `${money(turn.wasted_usd)} wasted` : "");
+}
+
+function showStatus(status) {
+  const at = page.querySelector('[data-fact="status"]');
+  if (!at || at.dataset.said === status || !STATUSES.includes(status)) return;
+  at.dataset.said = status;
+  const box = element("span", `status st-${status}`);
+  box.append(glyph(tree.dataset.icons, status, status === "running" ? "spin" : ""), element("span", "", status));
+  at.replaceChildren(box);
+}
+
+function duration() {
+  const us = model.turn.duration_us;
+  fact("duration", span(model.running ? now() : us === null || us === undefined ? NaN : us / 1e6));
+}
+
+function foot() {
+  const { scopes, failed, blocked, interrupted } = tree.summary();
+  const at = page.querySelector(".pane-tree .panefoot");
+  const parts = [element("span", "", scopes), element("span", "grow")];
+  for (const [status, count] of Object.entries({ failed, blocked, interrupted })) if (count) parts.push(element("span", `tint st-${status}`, `${count} ${status}`));
+  at.replaceChildren(...parts);
+  const bad = failed + blocked + interrupted;
+  page.querySelector('[data-verb="error"]').disabled = !bad;
+}
+
+// ---- Selection ----
+const inspector = new Inspector(page.querySelector("#inspector"), { url: (scope) => scopeUrl.replace("00000000-0000-0000-0000-000000000000", scope), model, state, stream, texts, changed: () => writeUrl(), select: selectUuid });
+
+function select(i, { push = true, from = null } = {}) {
+  if (i < 0) return;
+  const next = model.col.uuid[i];
+  const same = state.s === next;
+  if (!same) Object.assign(state, { s: next, a: undefined, b: undefined, against: undefined, diff: undefined, form: undefined });
+  tree.select(i);
+  timeline.select(i, from !== timeline);
+  if (!same) {
+    writeUrl(push);
+    inspector.show();
+  }
+}
+
+function selectUuid(next) {
+  const i = model.find(next);
+  if (i >= 0) select(i);
+}
+
+/** What is worth seeing first: trouble, else the newest answer, else the turn. */
+function first() {
+  const bad = model.troubles();
+  if (!model.running && model.turn.status === "failed" && bad.length) return bad.at(-1);
+  for (let k = model.order.length - 1; k >= 0; k -= 1) if (model.kind[model.order[k]] === LLM) return model.order[k];
+  return model.find(uuid);
+}
+
+function nextError(by = 1) {
+  const bad = model.troubles();
+  if (!bad.length) return;
+  const at = bad.indexOf(model.find(state.s));
+  const i = at >= 0 ? bad[(at + by + bad.length) % bad.length] : by > 0 ? bad[0] : bad.at(-1);
+  select(i);
+}
+
+/** Event by event: the next scope by the time it began. */
+function stepTime(by) {
+  const at = model.order.indexOf(model.find(state.s));
+  const i = model.order[Math.max(0, Math.min(model.order.length - 1, at + by))];
+  if (i !== undefined) select(i);
+}
+
+// ---- Controls ----
+function follow(on) {
+  timeline.follow = on;
+  if (on && timeline.fitted) {
+    const length = Math.min(timeline.domain, 30);
+    timeline.fitted = timeline.domain <= 30;
+    timeline.view = { from: timeline.domain - length, to: timeline.domain };
+  }
+  showFollow();
+  timeline.dirty();
+}
+
+function showFollow() {
+  const button = page.querySelector('[data-verb="follow"]');
+  button.setAttribute("aria-pressed", String(timeline.follow));
+  button.hidden = !model.running && !timeline.follow;
+}
+
+function showTable(on) {
+  state.view = on ? "table" : undefined;
+  writeUrl();
+  const table = page.querySelector("#spans");
+  table.hidden = !on;
+  timeline.hidden = on;
+  for (const button of page.querySelectorAll("[data-view]")) button.setAttribute("aria-pressed", String((button.dataset.view === "table") === on));
+  if (on) loadTable(table.dataset.src);
+  else timeline.dirty();
+}
+
+async function loadTable(url) {
+  const table = page.querySelector("#spans");
+  const answer = await fetch(url).catch(() => null);
+  if (!answer?.ok) return;
+  const parsed = new DOMParser().parseFromString(await answer.text(), "text/html");
+  table.replaceChildren(...parsed.body.childNodes);
+  table.scrollTop = 0;
+}
+
+const verbs = {
+  fit: () => timeline.fit(),
+  in: () => timeline.zoom(1 / 1.4),
+  out: () => timeline.zoom(1.4),
+  follow: () => follow(!timeline.follow),
+  error: () => nextError(),
+  "fold-all": () => tree.foldAll(false),
+  "open-all": () => tree.foldAll(true),
+};
+
+const panes = [".trow[tabindex='0']", "relay-timeline", "#inspector [role=tab][aria-selected=true]", "#inspector .tabpanel"];
+
+const keys = {
+  j: () => tree.step(1),
+  k: () => tree.step(-1),
+  w: verbs.in,
+  s: verbs.out,
+  a: () => timeline.pan(-0.15),
+  d: () => timeline.pan(0.15),
+  f: verbs.fit,
+  F: () => timeline.selected >= 0 && timeline.fitTo(timeline.selected),
+  ",": () => stepTime(-1),
+  ".": () => stepTime(1),
+  e: () => nextError(1),
+  E: () => nextError(-1),
+  D: () => inspector.diff(),
+  r: () => inspector.replay(),
+  L: verbs.follow,
+  l: verbs.follow,
+  v: () => cycleForm(),
+  T: () => showTable(state.view !== "table"),
+  ...Object.fromEntries(panes.map((where, k) => [String(k + 1), () => page.querySelector(where)?.focus()])),
+};
+
+function cycleForm() {
+  const forms = [...page.querySelectorAll("#inspector [data-form]")];
+  const at = forms.findIndex((button) => button.getAttribute("aria-pressed") === "true");
+  forms[(at + 1) % forms.length]?.click();
+}
+
+function listen() {
+  page.addEventListener("relay:select", (event) => {
+    const { node, rewrite = -1 } = event.detail;
+    if (rewrite >= 0) Object.assign(state, { tab: "rewrites", a: rewrite, b: rewrite + 1 });
+    const same = state.s === model.col.uuid[node];
+    const picks = rewrite >= 0 ? { a: state.a, b: state.b } : {};
+    select(node, { from: event.target });
+    if (rewrite >= 0) {
+      Object.assign(state, picks);
+      writeUrl();
+      inspector.show();
+    } else if (!same) tree.render();
+  });
+  page.addEventListener("relay:fit", (event) => timeline.fitTo(event.detail.node));
+  page.addEventListener("relay:follow", showFollow);
+  let pending = 0;
+  page.addEventListener("relay:view", () => {
+    clearTimeout(pending);
+    pending = setTimeout(() => {
+      Object.assign(state, timeline.fitted ? { from: undefined, to: undefined } : timeline.view);
+      writeUrl();
+      timeline.setAttribute("aria-label", timeline.say());
+    }, 200);
+  });
+  page.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-verb], [data-view], [data-page], [data-select-row]");
+    if (!button) return;
+    if (button.dataset.verb in verbs) verbs[button.dataset.verb]();
+    else if (button.dataset.view) showTable(button.dataset.view === "table");
+    else if (button.dataset.page) loadTable(button.dataset.page);
+    else if (button.dataset.selectRow) selectUuid(button.dataset.selectRow);
+    else return;
+    button.closest("details.menu")?.removeAttribute("open");
+  });
+  page.querySelector(".filter input").addEventListener("input", (event) => {
+    const left = tree.filter(event.target.value.trim());
+    page.querySelector("[data-filter-said]").textContent = event.target.value ? `${left} rows` : "";
+  });
+  page.querySelector(".filter input").addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" && event.key !== "Enter") return;
+    if (event.key === "Escape") {
+      event.target.value = "";
+      tree.filter("");
+    } else tree.step(tree.selectedId && tree.place.has(tree.selectedId) ? 0 : 1);
+    page.querySelector(".trow[tabindex='0']")?.focus();
+  });
+  window.addEventListener("keydown", (event) => {
+    if (typing(event) || !(event.key in keys)) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    keys[event.key]();
+  }, true);
+  window.addEventListener("popstate", () => {
+    const old = { ...state };
+    for (const key of Object.keys(state)) delete state[key];
+    Object.assign(state, readUrl());
+    restore(old);
+  });
+}
+
+function restore(old = {}) {
+  const i = state.s ? model.find(state.s) : first();
+  if (state.from !== undefined && state.to > state.from) {
+    timeline.fitted = false;
+    timeline.view = { from: state.from, to: state.to };
+  } else timeline.fitted = true;
+  if (i >= 0) {
+    state.s = model.col.uuid[i];
+    tree.select(i);
+    timeline.select(i);
+    inspector.show();
+  }
+  if ((state.view === "table") !== (old.view === "table")) showTable(state.view === "table");
+  timeline.dirty();
+}
+
+async function start() {
+  const answer = await fetch(frameUrl);
+  if (!answer.ok) throw new Error(`the turn did not load: ${answer.status}`);
+  const frame = await answer.json();
+  model.apply(frame);
+  timeline.bind(model, { now, load });
+  tree.bind(model, { now });
+  facts();
+  foot();
+  listen();
+  restore();
+  splitters(page);
+  showFollow();
+  page.classList.add("ready");
+  performance.mark("relay:painted");
+  const say = bindChip(document.querySelector("[data-live]"), () => live);
+  live = new Live(socket, { cursor: frame.cursor, onFrame: apply, onState: say });
+  setInterval(() => {
+    if (document.hidden) return;
+    if (model.running) duration();
+    showFollow();
+  }, 500);
+}
+
+/** For tests and the bench: the same objects the page uses. */
+globalThis.relayTurn = { model, timeline, tree, inspector, state, now, apply, select, names: (i) => name(model, i), attempts: (i) => attemptsOf(model, i), get live() { return live; } };
+start().catch((error) => {
+  page.querySelector("#inspector").replaceChildren(element("p", "state", `The turn could not be shown: ${error.message}. Reload to try again.`));
+});
