@@ -12,26 +12,27 @@ import nemo_relay
 
 from adapters import json_patch, rules
 from adapters.actions.base import Facts, Redactor
-from adapters.json_values import escape, json_equal, overlay, same, to_json
+from adapters.json_values import escape, frozen, holds, json_equal, overlay, to_json
 from adapters.marks import REQUEST, REWRITE, Request, Rewrite
-from adapters.rules import Decision, Outcome, RuleSet, redacted
+from adapters.rules import Decision, RuleSet, changed_headers, redacted
 
-__all__ = ["ProviderCall", "current_call", "escape", "json_equal", "to_json"]
+__all__ = ["WIRES", "ExtraHeaders", "ProviderCall", "current_call", "escape", "json_equal", "to_json"]
 
 _log = logging.getLogger(__name__)
 
 
 class Wire(NamedTuple):
-    """How one api_mode is told to Relay (R66)."""
+    """How one api_mode is told to Relay (R66). `empty` is a body without content that its codec takes."""
 
     operation: str
     codec: type[Any]
+    empty: dict[str, Any]
 
 
 WIRES: dict[str, Wire] = {
-    "chat_completions": Wire("openai.chat_completions", nemo_relay.codecs.OpenAIChatCodec),
-    "codex_responses": Wire("openai.responses", nemo_relay.codecs.OpenAIResponsesCodec),
-    "anthropic_messages": Wire("anthropic.messages", nemo_relay.codecs.AnthropicMessagesCodec),
+    "chat_completions": Wire("openai.chat_completions", nemo_relay.codecs.OpenAIChatCodec, {"messages": []}),
+    "codex_responses": Wire("openai.responses", nemo_relay.codecs.OpenAIResponsesCodec, {"input": []}),
+    "anthropic_messages": Wire("anthropic.messages", nemo_relay.codecs.AnthropicMessagesCodec, {"messages": []}),
 }
 
 # Arguments of the SDK's call that are no part of the body.
@@ -47,6 +48,70 @@ def current_call() -> ProviderCall | None:
     return _current.get()
 
 
+class ExtraHeaders(dict[str, Any]):
+    """`extra_headers` of an outgoing request; `removed` names what a rule takes away that the transport would add."""
+
+    removed: tuple[str, ...] = ()
+
+
+class _Copy:
+    """The body as Relay carries it (escaped, redacted), and how the native codec sees it."""
+
+    __slots__ = ("_frozen", "_native", "annotation", "body", "exact", "request")
+
+    def __init__(self, native: Any | None, body: dict[str, Any], headers: Mapping[str, Any]) -> None:
+        self.body = body
+        self.exact = True  # whether the annotation says what the body says
+        self.annotation: Any | None = None
+        self._native = native
+        self._frozen: bytes | None = None
+        self.request = request
+        if native is None:
+            return
+        if request is None:
+            self.request = nemo_relay.LLMRequest(headers, body)
+        self.annotation = _decode(native, self.request)
+        if self.annotation is None and any(v is None for v in body.values()):
+            # The codecs refuse `tools: null` and the like (R69).
+            self._request = nemo_relay.LLMRequest({}, {k: v for k, v in body.items() if v is not None})
+            self.annotation = _decode(native, self._request)
+
+    def stand_in(self, empty: dict[str, Any]) -> None:
+        """Gives a body that the codec cannot hold an annotation that says nothing, where Relay insists on one."""
+        model = self.body.get("model")
+        self._request = nemo_relay.LLMRequest({}, {**empty, "model": model if isinstance(model, str) else ""})
+        self.annotation, self.exact = _decode(self._native, self._request), False
+
+    def changed_by(self, annotation: Any) -> dict[str, Any]:
+        """The body with the difference between `annotation` and ours laid over it; `body` itself when there is none.
+
+        Raises where the codec fails, or cannot say what a change means for a body it does not hold.
+        """
+        assert self._native is not None
+        if self._base is None:
+            self._base = _object(self._native.encode(self.annotation, self._request).content)
+        got = _object(self._native.encode(annotation, self._request).content)
+        if same(got, self._base):
+            return self.body
+        if not self.exact:
+            raise ValueError("the rules made a body that the codec does not hold")
+        changed: dict[str, Any] = overlay(self.body, self._base, got)
+        return changed
+
+
+def _decode(native: Any, request: nemo_relay.LLMRequest) -> Any | None:
+    try:
+        return native.decode(request)
+    except Exception:
+        return None
+
+
+def _object(content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise TypeError(f"the codec gave {type(content).__name__}, not an object")
+    return content
+
+
 class ProviderCall:
     """One attempt on the wire.
 
@@ -54,7 +119,11 @@ class ProviderCall:
     `timeout`. It is never changed. The object is itself the codec handed to Relay: `decode` gives Relay's annotation,
     `encode` the whole body, and `outgoing` lays what others changed over the app's own body, so that unchanged parts
     keep their objects, bytes and key order. Give `relay_request` and `codec` to one `llm.execute` or `stream_execute`
-    inside `activate()`.
+    inside `activate()`; call `outgoing` in the callback, then look at `decision`.
+
+    Attributes: `operation` for Relay (R66); `response_codec`; `escaped`, JSON pointers of what Relay cannot hold;
+    `decision`, what the rules want beyond a changed body; `rewrites`, the ledger so far; `ruleset`, etag of the set the
+    call ran under; `changed`, whether the provider's body is another one than the app's.
     """
 
     def __init__(
@@ -69,74 +138,54 @@ class ProviderCall:
         profile: str | None = None,
         stream: bool = False,
     ) -> None:
-        wire = WIRES.get(api_mode)
+        self._wire = WIRES.get(api_mode)
+        self._native = self._wire.codec() if self._wire else None
         self.request = request
-        self.operation = wire.operation if wire else provider
+        self.operation = self._wire.operation if self._wire else provider
+        self.response_codec: Any | None = self._wire.codec() if self._wire else None
         self.facts = Facts(api_mode, provider, model, profile, call_role, session_id, stream)
         self.decision: Decision | None = None
         self.rewrites: list[Rewrite] = []
-        self.changed = False
-        self.removed_headers: list[str] = []
         self.ruleset: str | None = None
-        self._known = wire is not None
+        self.changed = False
         self._app = {k: v for k, v in request.items() if k not in _ASIDE and not _unset(v)}
         self._given: dict[str, Any] = to_json(self._app)  # what rules read and change
         self._body = self._given  # after the rules
         headers = request.get("extra_headers")
-        self._headers = dict(headers) if isinstance(headers, Mapping) else {}
-        self._new_headers = self._headers
+        self._app_headers: dict[str, Any] = dict(headers) if isinstance(headers, Mapping) else {}
+        self._headers = self._app_headers
+        self._removed: tuple[str, ...] = ()
         self._redactors: tuple[Redactor, ...] = ()
-        self._outcome: Outcome | None = None
-        self._foreign: list[Rewrite] = []
-        self._native = wire.codec() if wire else None
-        self.response_codec: Any | None = wire.codec() if wire else None
-        self._carried: dict[str, Any]
-        self._carried, self.escaped = escape(self._given)
-        self.relay_request = nemo_relay.LLMRequest(_relay_headers(self._headers), self._carried)
-        self._decoded = self.relay_request  # what the annotation was decoded from
-        self._annotation = self._decode(self.relay_request)
+        self._reported = 0  # how many rewrites Relay's pending marks tell
         self._codec_failed = False
+        carried, self.escaped = escape(self._given)
+        self.relay_request = nemo_relay.LLMRequest(_relay_headers(self._headers), carried)
+        self._copy = _Copy(self._native, carried, self.relay_request)
+        self._coded = self._copy.annotation is not None
 
     # -- the codec Relay sees --------------------------------------------------------------------------------------
 
     @property
-    def codec(self) -> Any | None:
+    def codec(self) -> ProviderCall | None:
         """This object where the native codec takes the body, else None: Relay then carries the body as it is."""
-        return self if self._annotation is not None else None
+        return self if self._coded else None
 
     def decode(self, _request: nemo_relay.LLMRequest) -> Any:
-        return self._annotation
+        """Relay's annotation of the body."""
+        return self._copy.annotation
 
     def encode(self, annotation: Any, original: nemo_relay.LLMRequest) -> nemo_relay.LLMRequest:
         """The whole body (Relay alone would trim its history in events), with what others did to the annotation."""
-        return nemo_relay.LLMRequest(original.headers, self._with_foreign(annotation))
+        return nemo_relay.LLMRequest(original.headers, self._changed_by(annotation))
 
-    def _decode(self, request: nemo_relay.LLMRequest) -> Any | None:
-        if self._native is None:
-            return None
-        try:
-            return self._native.decode(_shaped(request, self.facts.api_mode))
-        except Exception:
-            return None
-
-    def _with_foreign(self, annotation: Any) -> dict[str, Any]:
-        """The carried body with the difference between `annotation` and ours laid over it (R70, R74)."""
-        native = self._native
-        assert native is not None
-        try:
-            shaped = _shaped(self._decoded, self.facts.api_mode)
-            got = native.encode(annotation, shaped).content
-            base = native.encode(self._annotation, shaped).content
-            if not isinstance(got, dict) or not isinstance(base, dict):
-                raise TypeError(f"the codec gave {type(got).__name__}, not an object")
-        except Exception as error:
-            _log.warning("Relay's %s codec failed; rewrites by others are ignored: %s", self.operation, error)
-            self._codec_failed = True
-            return self._carried
-        if same(got, base):
-            return self._carried
-        result: dict[str, Any] = overlay(self._carried, base, got)
-        return result
+    def _changed_by(self, annotation: Any) -> dict[str, Any]:
+        if not self._codec_failed:
+            try:
+                return self._copy.changed_by(annotation)
+            except Exception as error:
+                _log.warning("%s: rewrites by other intercepts are ignored, %s", self.operation, error)
+                self._codec_failed = True  # R74
+        return self._copy.body
 
     # -- rules -----------------------------------------------------------------------------------------------------
 
@@ -144,115 +193,152 @@ class ProviderCall:
         self, rule_set: RuleSet, request: nemo_relay.LLMRequest, annotation: Any | None
     ) -> nemo_relay.LLMRequestInterceptOutcome:
         """Runs the rules inside Relay's request intercept; what earlier intercepts changed is taken in first."""
-        before = self._with_foreign(annotation) if annotation is not None else request.content
-        self._take_foreign(before, request.headers, "before")
-        self._run(rule_set)
+        before = self._changed_by(annotation) if annotation is not None else request.content
+        headers = request.headers
+        ours = self._headers
+        self._run(rule_set, before, headers)
+        self._reported = len(self.rewrites)
         pending = [nemo_relay.PendingMarkSpec(REWRITE, data=_data(r)) for r in self.rewrites]
-        headers = _merged(request.headers, self._headers, self._new_headers)
-        if self._annotation is None or annotation is None:
-            passed = nemo_relay.LLMRequest(headers, self._carried)
+        headers = _merged(headers, ours, self._headers)
+        if annotation is None:
+            passed = nemo_relay.LLMRequest(headers, self._copy.body)
             return nemo_relay.LLMRequestInterceptOutcome(passed, None, pending)
-        passed = nemo_relay.LLMRequest(headers, request.content) if headers != request.headers else request
-        return nemo_relay.LLMRequestInterceptOutcome(passed, self._annotation, pending)
+        passed = request if headers == request.headers else nemo_relay.LLMRequest(headers, request.content)
+        return nemo_relay.LLMRequestInterceptOutcome(passed, self._copy.annotation, pending)
 
-    def _run(self, rule_set: RuleSet) -> None:
-        outcome = rules.run(rule_set, self._body, self.facts, self._new_headers)
-        self._outcome = outcome
-        self.ruleset = outcome.etag
-        self.decision = outcome.decision
-        self._redactors = outcome.redactors
+    def _run(self, rule_set: RuleSet, before: Any, headers: Mapping[str, Any]) -> None:
+        carried = self._copy.body
+        names = self._take(before, headers)
+        foreign_body = before if isinstance(before, dict) and before is not carried else carried
+        outcome = rules.run(rule_set, self._body, self.facts, self._headers)
+        self.ruleset, self.decision, self._redactors = outcome.etag, outcome.decision, outcome.redactors
+        if names or not same(carried, foreign_body):
+            pair = redacted(carried, self._redactors), redacted(foreign_body, self._redactors)
+            self.rewrites.append(_foreign(len(self.rewrites), names, *pair, outcome.etag))
         for rewrite in outcome.rewrites():
             rewrite["position"] = len(self.rewrites)
             self.rewrites.append(rewrite)
-        self._new_headers = {k: v for k, v in outcome.draft.headers.items() if v is not None}
-        self.removed_headers = [k for k, v in outcome.draft.headers.items() if v is None]
+        self._headers = {k: v for k, v in outcome.draft.headers.items() if v is not None}
+        self._removed = tuple(k for k, v in outcome.draft.headers.items() if v is None)
         if outcome.draft.body is not self._body or self._redactors:
             self._body = outcome.draft.body
+        if self._body is not self._given or self._redactors:
             self._carry()
 
     def _carry(self) -> None:
-        """Makes Relay's copy anew: escaped, and redacted, since Relay records what it carries."""
-        self._carried, self.escaped = escape(redacted(self._body, self._redactors))
-        if self._native is None:
-            return
-        request = nemo_relay.LLMRequest({}, self._carried)
-        annotation = self._decode(request)
-        if annotation is not None and self._annotation is not None:
-            self._annotation, self._decoded = annotation, request
+        """Makes Relay's copy anew: redacted, since Relay records what it carries, and escaped."""
+        carried, self.escaped = escape(redacted(self._body, self._redactors))
+        self._copy = _Copy(self._native if self._coded else None, carried)
+        if self._coded and self._copy.annotation is None and self._wire is not None:
+            self._copy.stand_in(self._wire.empty)
 
-    def _take_foreign(self, content: Any, headers: Mapping[str, Any], when: str) -> None:
-        """Lays over our body what an intercept that is not ours did, and writes it down."""
-        ours = _relay_headers(self._new_headers)
-        names = [n for n in rules.changed_headers(ours, headers) if n.lower() not in (_TRACE, *_INTERNAL_HEADERS)]
+    def _take(self, content: Any, headers: Mapping[str, Any]) -> list[str]:
+        """Lays what intercepts that are not ours did over our body and headers; names of the headers they changed.
+
+        A content that is no object counts as no rewrite (R75).
+        """
+        ours = _relay_headers(self._headers)
+        names = [n for n in changed_headers(ours, headers) if n.lower() not in (_TRACE, *_INTERNAL_HEADERS)]
         for name in names:
-            self._new_headers = {k: v for k, v in self._new_headers.items() if k.lower() != name.lower()}
+            self._headers = {k: v for k, v in self._headers.items() if k.lower() != name.lower()}
             if name in headers:
-                self._new_headers[name] = headers[name]
-        if not isinstance(content, dict):
-            content = self._carried
-        if content is not self._carried and not same(content, self._carried):
-            self._body = overlay(self._body, self._carried, content)
-            patch = json_patch.diff(self._carried, content)
-        else:
-            patch = []
-        if not names and not patch:
-            return
-        entry = _foreign(len(self.rewrites), names, patch, when, self.ruleset or "")
-        entry["bytes_before"], entry["bytes_after"] = rules.size(self._carried), rules.size(content)
-        self._carried = content
-        if self._annotation is not None and patch:
-            self._carry()
-        self.rewrites.append(entry)
-        self._foreign.append(entry)
+                self._headers[name] = headers[name]
+        carried = self._copy.body
+        if isinstance(content, dict) and content is not carried and not same(content, carried):
+            self._body = overlay(self._body, carried, content)
+        return names
 
     # -- the provider's side ---------------------------------------------------------------------------------------
 
     def outgoing(self, passed: nemo_relay.LLMRequest) -> Mapping[str, Any]:
-        """The provider's request. `request` itself when nothing changed at all (R71), else a deep merge (R72, R76)."""
-        content, headers = passed.content, passed.headers
-        if isinstance(content, dict) and not self._codec_failed:
-            self._take_foreign(content, headers, "after")
-        body = self._app if self._body is self._given else overlay(self._app, self._given, self._body)
+        """The provider's request. `request` itself when nothing changed at all (R71), else a deep merge (R72, R76).
+
+        Where an intercept of the host broke the chain before ours, the rules run here: no call goes without them.
+        """
+        headers = passed.headers
+        content = self._copy.body if self._codec_failed else passed.content
+        if self.ruleset is None:
+            self._run(rules.current(), content, headers)
+        else:
+            self._take_late(content, headers)
+        body = self._body if self._given is self._app else overlay(self._app, self._given, self._body)
         self.changed = body is not self._app
         extra = self._extra_headers(headers)
-        if not self.changed and extra == self._headers:
+        if not self.changed and extra == self._app_headers and not self._removed:
             return self.request
         out = {k: body.get(k, v) for k, v in self.request.items() if k in body or k not in self._app}
         out.update({k: v for k, v in body.items() if k not in out})
-        if extra or "extra_headers" in self.request:
+        if extra or self._removed or "extra_headers" in self.request:
             out["extra_headers"] = extra
         return out
 
-    def _extra_headers(self, passed: Mapping[str, Any]) -> dict[str, Any]:
-        extra = {k: v for k, v in self._new_headers.items() if k.lower() not in _INTERNAL_HEADERS}
+    def _take_late(self, content: Any, headers: Mapping[str, Any]) -> None:
+        carried = self._copy.body
+        names = self._take(content, headers)
+        changed = isinstance(content, dict) and not same(content, carried)
+        if not changed and not names:
+            return
+        self.rewrites.append(
+            _foreign(len(self.rewrites), names, carried, content if changed else carried, self.ruleset)
+        )
+        if changed:
+            self._copy = _Copy(None, content)
+            if self.escaped:
+                self.escaped = escape(redacted(self._body, self._redactors))[1]
+
+    def _extra_headers(self, passed: Mapping[str, Any]) -> ExtraHeaders:
+        extra = ExtraHeaders({k: v for k, v in self._headers.items() if k.lower() not in _INTERNAL_HEADERS})
+        extra.removed = self._removed
         trace = next((v for k, v in passed.items() if k.lower() == _TRACE), None)
-        if trace is not None and (self._known or "extra_headers" in self.request):
-            extra = {k: v for k, v in extra.items() if k.lower() != _TRACE}
+        wanted = self._wire is not None or "extra_headers" in self.request  # R77
+        if trace is not None and wanted and _TRACE not in (n.lower() for n in self._removed):
+            for name in [k for k in extra if k.lower() == _TRACE]:
+                del extra[name]
             extra[_TRACE] = trace
         return extra
 
     # -- the record ------------------------------------------------------------------------------------------------
+
+    @property
+    def redacts(self) -> bool:
+        """Whether a redact rule is about this call: the content of its chunks must not be recorded."""
+        return bool(self._redactors)
+
+    def redact(self, value: Any) -> Any:
+        """`value`, JSON, as it may be recorded."""
+        return redacted(value, self._redactors)
+
+    def held_request(self) -> dict[str, Any]:
+        """The body as it may be recorded of a call that never started, because Relay refused it."""
+        if self.ruleset is None:  # refused before the rules ran: they still say what must not be recorded
+            self._redactors = rules.run(rules.current(), self._body, self.facts, self._headers).redactors
+            self._carry()
+        return self._copy.body
 
     def request_mark(self, passed: nemo_relay.LLMRequest) -> Request | None:
         """Data of the `relay.request` mark, None when the llm scope's start says it exactly. After `outgoing`."""
         mark: Request = {}
         if self.changed:
             mark["app"] = escape(redacted(self._given, self._redactors))[0]
-        provider, escaped = escape(redacted(self._body, self._redactors))
-        if not same(provider, passed.content):
-            mark["provider"] = provider
-        if escaped:
-            mark["escaped"] = escaped
-        if names := rules.changed_headers(self._headers, self._new_headers):
-            mark["headers"] = names
+        content = passed.content
+        if content is not self._copy.body and not same(content, self._copy.body):
+            mark["provider"] = self._copy.body
+        if self.escaped:
+            mark["escaped"] = self.escaped
+        if names := [*changed_headers(self._app_headers, self._headers), *self._removed]:
+            mark["headers"] = sorted(set(names))
         return mark or None
 
     def late_marks(self, passed: nemo_relay.LLMRequest) -> list[tuple[str, dict[str, Any]]]:
-        """Marks (name, data) that the callback emits under the llm scope, after `outgoing`: what an intercept that ran
-        after ours did, and `relay.request`."""
-        late = [(REWRITE, dict(r)) for r in self._foreign if r.get("reason") == "after"]
+        """Marks (name, data) that the callback emits under the llm scope, after `outgoing`.
+
+        They are the rewrites that Relay does not tell by itself, since they were seen after our intercept (each is
+        given once), and `relay.request`.
+        """
+        late = [(REWRITE, _data(r)) for r in self.rewrites[self._reported :]]
+        self._reported = len(self.rewrites)
         mark = self.request_mark(passed)
-        return [*late, (REQUEST, dict(mark))] if mark else late
+        return [*late, (REQUEST, _data(mark))] if mark else late
 
     @contextlib.contextmanager
     def activate(self) -> Iterator[ProviderCall]:
@@ -270,38 +356,37 @@ def _data(mark: Mapping[str, Any]) -> Any:
 
 def _unset(value: Any) -> bool:
     """The SDKs' markers for an argument that was not given."""
-    return type(value).__name__ in ("NotGiven", "Omit", "NOT_GIVEN")
+    return type(value).__name__ in ("NotGiven", "Omit")
 
 
 def _relay_headers(headers: Mapping[str, Any]) -> dict[str, str]:
+    """What of `headers` Relay can carry."""
     return {k: v for k, v in headers.items() if isinstance(k, str) and isinstance(v, str) and not escape([k, v])[1]}
 
 
 def _merged(carried: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    changed = {n.lower() for n in rules.changed_headers(before, after)}
+    changed = {n.lower() for n in changed_headers(before, after)}
+    if not changed:
+        return dict(carried)
     kept = {k: v for k, v in carried.items() if k.lower() not in changed}
     return {**kept, **{k: v for k, v in _relay_headers(after).items() if k.lower() in changed}}
 
 
-def _shaped(request: nemo_relay.LLMRequest, api_mode: str) -> nemo_relay.LLMRequest:
-    return request
-
-
-def _foreign(position: int, names: list[str], patch: list[Any], when: str, etag: str) -> Rewrite:
+def _foreign(position: int, names: list[str], before: Any, after: Any, etag: str | None) -> Rewrite:
+    """The ledger entry of what intercepts that are not ours did, all together: before our rules, or after them."""
     return Rewrite(
         position=position,
         key="foreign",
         revision=None,
-        title="An intercept of the host",
+        title="Intercept of the host",
         action="foreign",
         priority=0,
         mode="enforce",
         result="hit",
-        patch=patch,
+        patch=json_patch.diff(before, after),
         headers=names,
         duration_us=0.0,
-        bytes_before=0,
-        bytes_after=0,
-        reason=when,
-        ruleset=etag,
+        bytes_before=rules.size(before),
+        bytes_after=rules.size(after),
+        ruleset=etag or "",
     )

@@ -1,0 +1,326 @@
+"""One physical provider request on its way through Relay: where it belongs, what the rules decided, how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from adapters import failures, marks
+from adapters.actions.base import Block, Respond
+from adapters.coordinator import existing_runtime
+from adapters.json_values import escape, overlay, same, to_json
+from adapters.options import CallOptions, StreamOptions
+from adapters.runtime_host import RelayRuntime
+from adapters.scopes import Scope, emit
+from adapters.sessions import PRIMARY, PROVIDER_KEY, LogicalCall, RelaySession, RelayTurnContext, current_turn
+from adapters.views import changed, view
+
+log = logging.getLogger("adapters")
+
+_MANAGED: contextvars.ContextVar[bool] = contextvars.ContextVar("relay_managed", default=False)
+
+
+class CallBlocked(RuntimeError):
+    """A rule of ours refused the call; the provider was not asked. `key` and `revision` name the rule."""
+
+    def __init__(self, reason: str, key: str = "", revision: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.key, self.revision = reason, key, revision
+
+
+class CallFault(RuntimeError):
+    """A rule of ours made the call fail as a provider would: HTTP status, headers and body are the rule's."""
+
+    def __init__(self, status: int, body: Any, headers: Mapping[str, str], key: str = "") -> None:
+        super().__init__(f"fault {status} injected by rule {key!r}")
+        self.status_code, self.body, self.headers, self.key = status, body, dict(headers), key
+
+
+class CallCut(ConnectionError):
+    """A rule of ours cut the connection to the provider."""
+
+
+class ProviderInterrupted(Exception):
+    """Carries a KeyboardInterrupt or the like through Relay, which an event loop would not survive."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(type(cause).__name__)
+        self.cause = cause
+
+
+@contextmanager
+def managed() -> Iterator[None]:
+    """Whatever is called inside runs unmanaged, also from contexts copied here: the outer scope records it."""
+    token = _MANAGED.set(True)
+    try:
+        yield
+    finally:
+        _MANAGED.reset(token)
+
+
+def inside_managed() -> bool:
+    return _MANAGED.get()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a managed call belongs."""
+
+    host: RelayRuntime
+    session: RelaySession
+    parent: Scope
+    turn: RelayTurnContext | None
+
+
+def place(session_id: str | None) -> Place | None:
+    """The place of a call made here and now, None when it must run unmanaged.
+
+    Without `session_id` only the live turn of this context counts. With it, a context copied from a turn of that
+    session which has since closed still means unmanaged; no turn at all means the session itself.
+    """
+    if _MANAGED.get():
+        return None
+    turn = current_turn()
+    if turn is not None and session_id in (None, turn.lease.session_id):
+        host, session = turn.lease.host, turn.lease.session
+        if not isinstance(host, RelayRuntime) or session is None or turn.scope is None:
+            return None
+        if not turn.is_active(session_id) or not host.managed_execution_enabled():
+            return None
+        return Place(host, session, turn.scope, turn)
+    if session_id is None:
+        return None
+    runtime = existing_runtime()
+    if not isinstance(runtime, RelayRuntime) or not runtime.managed_execution_enabled():
+        return None
+    try:
+        session = runtime.ensure_session(session_id)
+    except Exception as error:
+        log.warning("session %s is not recorded: %s", session_id, error)
+        return None
+    return Place(runtime, session, session.scope, None) if session is not None else None
+
+
+class Attempt:
+    """One attempt. `request` is the caller's; `adapter` makes what the caller gets of JSON that no provider gave."""
+
+    def __init__(
+        self,
+        where: Place,
+        request: Mapping[str, Any],
+        options: CallOptions | StreamOptions,
+        *,
+        stream: bool,
+        adapter: Callable[[Any], Any] | None = None,
+    ) -> None:
+        from adapters import intercepts, wire  # they need nemo_relay, which is there once there is a place
+
+        intercepts.ensure_dispatcher()
+        given = dict(options.metadata or {})
+        self.where = where
+        self.relay = where.host.relay
+        self.deferred = options.defer_logical_completion
+        self.adapter = adapter
+        role = str(given.get("call_role") or PRIMARY)
+        self.api_mode = str(given.get("api_mode") or "")
+        self.wire = wire.ProviderCall(
+            request,
+            api_mode=self.api_mode,
+            provider=options.name,
+            model=options.model_name,
+            call_role=role,
+            session_id=where.session.session_id,
+            profile=where.host.profile,
+            stream=stream,
+        )
+        self.model = options.model_name or None
+        self.metadata = self._metadata(given, options.name)
+        request_id = given.get("api_request_id")
+        self.logical: LogicalCall | None = None
+        if where.turn is not None and request_id:
+            self.logical = where.turn.logical_call(str(request_id), role)
+        self.parent = self.logical.scope if self.logical is not None else where.parent
+        self.attributes = self.relay.LLMAttributes(self.relay.LLMAttributes.STREAMING) if stream else None
+        self.context: Any = None  # of the llm scope, for marks under it
+        self.started = False
+        self.error: BaseException | None = None  # what the provider raised last
+        self.own_error: BaseException | None = None  # what a rule of ours raised
+        self.cut_after: int | None = None
+
+    def _metadata(self, given: dict[str, Any], name: str) -> dict[str, Any]:
+        meta = {"session_id": self.where.session.session_id, **given}
+        meta.setdefault(PROVIDER_KEY, name)
+        if self.where.turn is not None:
+            meta.setdefault("turn_id", self.where.turn.turn_id)
+        escaped: dict[str, Any] = escape(to_json(meta))[0]
+        return escaped
+
+    def arguments(self) -> dict[str, Any]:
+        """What Relay's execute and stream_execute take alike."""
+        return {
+            "handle": self.parent.handle,
+            "attributes": self.attributes,
+            "metadata": self.metadata,
+            "model_name": self.model,
+            "codec": self.wire.codec,
+            "response_codec": self.wire.response_codec,
+        }
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """The context in which Relay must be called: the parent's stack, and our call for the dispatcher."""
+        with self.parent.entered(), self.wire.activate():
+            yield
+
+    # -- inside Relay's callback
+
+    def outgoing(self, passed: Any) -> Mapping[str, Any]:
+        """The provider's request; emits what the llm scope does not say by itself."""
+        self.started = True
+        self.error = self.own_error = None
+        request = self.wire.outgoing(passed)
+        late = self.wire.late_marks(passed)
+        self.context = self.relay.capture_propagation_context()
+        for name, data in late:
+            self.mark(name, data)
+        return request
+
+    async def ruled(self, *, streaming: bool) -> Any:
+        """Do what our rules decided: a `Respond` to answer with, None to ask the provider.
+
+        Raises CallBlocked, CallFault or CallCut; a stream that is to be cut later gets its `cut_after`.
+        """
+        decision = self.wire.decision
+        if decision is None:
+            return None
+        effect = decision.effect
+        if isinstance(effect, Block):
+            raise self._own(CallBlocked(effect.reason, decision.key, decision.revision))
+        if isinstance(effect, Respond):
+            return effect
+        if effect.delay_s:
+            await asyncio.sleep(effect.delay_s)
+        if effect.status is not None:
+            raise self._own(CallFault(effect.status, effect.body, effect.headers, decision.key))
+        if effect.cut_after is not None and (not streaming or effect.cut_after == 0):
+            raise self._own(self.cut())
+        self.cut_after = effect.cut_after
+        return None
+
+    def cut(self) -> CallCut:
+        decision = self.wire.decision
+        return CallCut(f"the connection was cut by rule {decision.key!r}" if decision else "the connection was cut")
+
+    def _own(self, error: Exception) -> Exception:
+        self.own_error = error
+        if not isinstance(error, CallBlocked):
+            self.failed(error)
+        return error
+
+    def provider_failed(self, error: BaseException) -> BaseException:
+        """Note what the provider raised and give what may be raised through Relay in its place."""
+        self.error = error
+        if isinstance(error, Exception):
+            self.failed(error)
+        if type(error).__name__ == "CancelledError" or (
+            isinstance(error, Exception) and not isinstance(error, (StopIteration, StopAsyncIteration))
+        ):
+            return error
+        return ProviderInterrupted(error)
+
+    def failed(self, error: Exception) -> None:
+        """Emit `relay.attempt_failed`."""
+        try:
+            data = failures.describe(error)
+            self.mark(marks.ATTEMPT_FAILED, self.wire.redact(dict(data)))
+        except Exception as problem:
+            log.warning("a provider error was not described: %s", problem)
+
+    def mark(self, name: str, data: Any) -> None:
+        """Emit a mark under the llm scope; what Relay cannot hold is escaped, failures are only logged."""
+        try:
+            emit(self.relay, self.context, name, escape(to_json(data))[0])
+        except Exception as problem:
+            log.warning("mark %s was not recorded: %s", name, problem)
+
+    def carried(self, plain: Any) -> Any:
+        """The copy of a JSON result that Relay carries: redacted, and escaped where Relay cannot hold it."""
+        return self.escaped(self.wire.redact(plain))[0]
+
+    def escaped(self, plain: Any) -> tuple[Any, list[str]]:
+        """A JSON value as Relay can hold it, and the pointers of what stands escaped in it; warns once."""
+        carried, pointers = escape(plain)
+        if pointers:
+            _warn_once("the record holds escaped copies of values that Relay cannot carry, first at %s", pointers[0])
+        return carried, pointers
+
+    # -- after Relay
+
+    def original_error(self, error: BaseException) -> BaseException:
+        """What to raise for what Relay raised: the provider's own object where it is that (R31), else Relay's (R32)."""
+        if isinstance(error, ProviderInterrupted):
+            return error.cause
+        if self.error is not None:
+            if isinstance(self.error, BaseException) and not isinstance(self.error, Exception):
+                carrier = f"internal error: {ProviderInterrupted.__name__}: "
+                if str(error).startswith(carrier):
+                    return self.error
+            if error is self.error or failures.is_wrapper(error, self.error):
+                return self.error
+        return error
+
+    def delivered(self, result: Any, plain: Any, carried: Any, out: Any) -> Any:
+        """The provider's own object when Relay passed it on unchanged, else its changed JSON as an object."""
+        if same(out, carried):
+            return result
+        value = overlay(plain, carried, out)
+        return self.adapter(value) if self.adapter is not None else changed(result, value)
+
+    def answered(self, out: Any) -> Any:
+        """An answer that no provider gave."""
+        return self.adapter(out) if self.adapter is not None else view(out)
+
+    def blocked(self, error: BaseException) -> None:
+        """Emit `relay.attempt_blocked` where Relay refused the call before its llm scope opened."""
+        if self.started or not isinstance(error, Exception):
+            return
+        text = str(error)
+        stage = "guardrail" if text.startswith("guardrail rejected") else "intercept"
+        if (
+            stage == "intercept"
+            and type(error) is RuntimeError
+            and text.startswith(("invalid argument", "internal error"))
+        ):
+            stage = "relay"
+        data = {
+            "stage": stage,
+            "reason": text,
+            "error_type": type(error).__name__,
+            "request": self.wire.relay_request.content,
+            "model": self.model,
+            "provider": self.metadata.get(PROVIDER_KEY),
+            "api_mode": self.api_mode or None,
+        }
+        try:
+            self.parent.mark(marks.ATTEMPT_BLOCKED, escape(data)[0], self.metadata)
+        except Exception as problem:
+            log.warning("a blocked call was not recorded: %s", problem)
+
+    def complete(self, outcome: str) -> None:
+        """Close the logical call, unless the caller does that."""
+        if not self.deferred and self.logical is not None and self.where.turn is not None:
+            self.where.turn.complete(self.logical, outcome)
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(message: str, *args: Any) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        log.warning(message, *args)

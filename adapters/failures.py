@@ -1,0 +1,90 @@
+"""Errors of a provider: what they say, and whether an error of Relay is one of them in disguise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters.json_values import escape, to_json
+from adapters.marks import AttemptFailed
+
+BODY_LIMIT = 65_536
+MESSAGE_LIMIT = 4_096
+
+
+def is_wrapper(relay_error: BaseException, provider_error: BaseException) -> bool:
+    """Whether `relay_error` is `provider_error` as Relay's native side words it: "internal error: <type>: <message>"."""
+    if type(relay_error) is not RuntimeError:
+        return False
+    text, kind = str(relay_error), type(provider_error)
+    names = {kind.__name__, kind.__qualname__, f"{kind.__module__}.{kind.__qualname__}"}
+    return any(text.startswith(f"internal error: {name}: {provider_error}") for name in names)
+
+
+def describe(error: BaseException) -> AttemptFailed:
+    """What a provider's exception tells, read from its attributes: openai, anthropic, httpx, requests or any like them."""
+    response = _get(error, "response")
+    headers = _headers(response) or _headers(error)
+    status = _first_int(_get(error, "status_code"), _get(error, "status"), _get(response, "status_code"))
+    body = _body(error, response)
+    return AttemptFailed(
+        status=status,
+        error_type=_error_type(error),
+        message=_clip(str(error), MESSAGE_LIMIT),
+        body=_clip(body, BODY_LIMIT) if body is not None else None,
+        request_id=_text(_get(error, "request_id")) or headers.get("x-request-id") or headers.get("request-id"),
+        retry_after=headers.get("retry-after") or headers.get("retry-after-ms"),
+    )
+
+
+def _get(value: Any, name: str) -> Any:
+    try:
+        return getattr(value, name, None)
+    except Exception:  # httpx raises from .request and .text where there is none
+        return None
+
+
+def _headers(response: Any) -> dict[str, str]:
+    headers = _get(response, "headers")
+    try:
+        return {str(key).lower(): str(value) for key, value in headers.items()} if headers is not None else {}
+    except Exception:
+        return {}
+
+
+def _first_int(*values: Any) -> int | None:
+    return next((value for value in values if isinstance(value, int) and not isinstance(value, bool)), None)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _error_type(error: BaseException) -> str:
+    """The provider's own word for it (`error.type` of its body), else the class."""
+    body = _get(error, "body")
+    for holder in (body.get("error") if isinstance(body, dict) else None, body):
+        kind = holder.get("type") if isinstance(holder, dict) else None
+        if isinstance(kind, str) and kind and kind != "error":
+            return kind
+    return _text(_get(error, "type")) or type(error).__name__
+
+
+def _body(error: BaseException, response: Any) -> str | None:
+    text = _get(response, "text")  # the bytes as they came, where they were read
+    if isinstance(text, str) and text:
+        return text
+    body = _get(error, "body")
+    if body is None:
+        return None
+    if isinstance(body, (bytes, bytearray)):
+        return bytes(body).decode(errors="replace")
+    if isinstance(body, str):
+        return body
+    import json
+
+    return json.dumps(escape(to_json(body))[0], ensure_ascii=False)
+
+
+def _clip(text: str, limit: int) -> str:
+    clipped = text[:limit]
+    return escape(clipped)[0] if not clipped.isascii() else clipped

@@ -1,0 +1,236 @@
+"""Calls to a provider through Relay: one attempt each, buffered or streamed, sync and async.
+
+`callback` (or `stream_factory`) gets the provider's request, a mapping: the very object passed in when nothing changed
+it. A call that cannot or need not be managed goes straight to it. Keyword arguments: `adapters.options`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Unpack
+
+from adapters import loops
+from adapters.accumulators import AnthropicStreamAccumulator, ChatStreamAccumulator, ResponsesStreamAccumulator
+from adapters.attempt import Attempt, CallBlocked, CallCut, CallFault, Place, managed, place
+from adapters.json_values import escape, to_json
+from adapters.managed_stream import AsyncManagedLlmStream, ManagedLlmStream
+from adapters.options import CallArguments, CallOptions, StreamArguments, StreamOptions
+from adapters.sessions import active_turn
+
+log = logging.getLogger("adapters")
+
+Request = Mapping[str, Any]
+Callback = Callable[[Any], Any]
+
+_UNANSWERED = object()
+
+
+def execute(request: Request, callback: Callback, *, session_id: str, **arguments: Unpack[CallArguments]) -> Any:
+    """Make one attempt in a session and give the provider's answer, its own object when no intercept changed it.
+
+    Args:
+        request: The provider's request: body, and what else the SDK's call takes.
+        callback: Called with the request, or with what intercepts made of it.
+        session_id: The session; its live turn in this context is the parent, else the session itself.
+
+    Raises:
+        RuntimeError: On a thread with a running event loop; use `execute_async` there.
+        CallBlocked, CallFault, CallCut: What a rule of ours wanted.
+        Exception: What the provider raised, the same object; or what refused the call in Relay.
+    """
+    return _execute(place(session_id), request, callback, CallOptions(**arguments))
+
+
+def execute_current(request: Request, callback: Callback, **arguments: Unpack[CallArguments]) -> Any:
+    """`execute` in the live turn of this context; unmanaged where there is none."""
+    return _execute(place(None), request, callback, CallOptions(**arguments))
+
+
+async def execute_async(
+    request: Request, callback: Callback, *, session_id: str, **arguments: Unpack[CallArguments]
+) -> Any:
+    """`execute` on a running event loop; `callback` may be a coroutine function."""
+    return await _execute_async(place(session_id), request, callback, CallOptions(**arguments))
+
+
+async def execute_current_async(request: Request, callback: Callback, **arguments: Unpack[CallArguments]) -> Any:
+    """`execute_async` in the live turn of this context; unmanaged where there is none."""
+    return await _execute_async(place(None), request, callback, CallOptions(**arguments))
+
+
+def _execute(where: Place | None, request: Request, callback: Callback, options: CallOptions) -> Any:
+    if where is None:
+        return callback(request)
+    if loops.has_running_loop():
+        raise RuntimeError("this thread runs an event loop: await execute_async() or execute_current_async() instead")
+    if not where.host.begin_operation():
+        return callback(request)
+    try:
+        attempt = Attempt(where, request, options, stream=False, adapter=options.response_adapter)
+        return loops.run(_run(attempt, callback, blocking=True))
+    finally:
+        where.host.end_operation()
+
+
+async def _execute_async(where: Place | None, request: Request, callback: Callback, options: CallOptions) -> Any:
+    if where is None or not where.host.begin_operation():
+        result = callback(request)
+        return await result if inspect.isawaitable(result) else result
+    try:
+        attempt = Attempt(where, request, options, stream=False, adapter=options.response_adapter)
+        return await _run(attempt, callback, blocking=False)
+    finally:
+        where.host.end_operation()
+
+
+async def _run(attempt: Attempt, callback: Callback, *, blocking: bool) -> Any:
+    """One buffered attempt. With `blocking` the callback is synchronous and runs as if there were no loop."""
+    result: Any = _UNANSWERED
+    plain = carried = None
+
+    async def provider(passed: Any) -> Any:
+        nonlocal result, plain, carried
+        result = _UNANSWERED
+        outgoing = attempt.outgoing(passed)
+        ruled = await attempt.ruled(streaming=False)
+        if ruled is not None:
+            return attempt.carried(ruled.body)
+        try:
+            with managed():
+                if blocking:
+                    with loops.hidden_loop():
+                        answer = callback(outgoing)
+                else:
+                    answer = callback(outgoing)
+                    if inspect.isawaitable(answer):
+                        answer = await answer
+        except BaseException as error:
+            raise attempt.provider_failed(error) from None
+        plain = to_json(answer)
+        carried = attempt.carried(plain)
+        result = answer
+        return carried
+
+    try:
+        with attempt.entered():
+            future = attempt.relay.llm.execute(
+                attempt.wire.operation, attempt.wire.relay_request, provider, **attempt.arguments()
+            )
+        out = await future
+    except Exception as error:
+        if result is not _UNANSWERED:
+            log.warning("Relay failed after the provider had answered: %s", error)
+            attempt.complete("success")
+            return result
+        attempt.blocked(error)
+        raise attempt.original_error(error) from None
+    attempt.complete("success")
+    if result is _UNANSWERED:
+        return attempt.answered(out)
+    return attempt.delivered(result, plain, carried, out)
+
+
+def stream(
+    request: Request, stream_factory: Callback, *, session_id: str, **arguments: Unpack[StreamArguments]
+) -> ManagedLlmStream:
+    """Make one streamed attempt in a session; gives an iterator over the provider's own chunks.
+
+    Args:
+        request, session_id: As in `execute`.
+        stream_factory: Called with the request; gives the provider's stream.
+
+    Raises:
+        As `execute`; errors of the provider also while iterating.
+    """
+    return _stream(place(session_id), request, stream_factory, StreamOptions(**arguments))
+
+
+def stream_current(request: Request, stream_factory: Callback, **arguments: Unpack[StreamArguments]) -> Any:
+    """`stream` in the live turn of this context; unmanaged where there is none.
+
+    With a predicate the first step is taken at once: a complete response is given back itself, and an error of the
+    provider surfaces here. On a thread that runs an event loop the provider's own result is given back.
+    """
+    options = StreamOptions(**arguments)
+    if loops.has_running_loop():
+        return stream_factory(request)
+    opened = _stream(place(None), request, stream_factory, options)
+    return opened.settled() if options.completed_response_predicate is not None else opened
+
+
+def _stream(where: Place | None, request: Request, factory: Callback, options: StreamOptions) -> ManagedLlmStream:
+    if where is not None and loops.has_running_loop():
+        raise RuntimeError("this thread runs an event loop: await stream_async() or stream_current_async() instead")
+    if where is None or not where.host.begin_operation():
+        return ManagedLlmStream.bypass(request, factory, options)
+    return ManagedLlmStream.open(_stream_attempt(where, request, options), factory, options)
+
+
+async def stream_async(
+    request: Request, stream_factory: Callback, *, session_id: str, **arguments: Unpack[StreamArguments]
+) -> AsyncManagedLlmStream:
+    """`stream` on a running event loop: an async iterator; the factory may be a coroutine function."""
+    return await _stream_async(place(session_id), request, stream_factory, StreamOptions(**arguments))
+
+
+async def stream_current_async(request: Request, stream_factory: Callback, **arguments: Unpack[StreamArguments]) -> Any:
+    """`stream_async` in the live turn of this context; unmanaged where there is none. Predicate: `stream_current`."""
+    options = StreamOptions(**arguments)
+    opened = await _stream_async(place(None), request, stream_factory, options)
+    return await opened.settled() if options.completed_response_predicate is not None else opened
+
+
+async def _stream_async(
+    where: Place | None, request: Request, factory: Callback, options: StreamOptions
+) -> AsyncManagedLlmStream:
+    if where is None or not where.host.begin_operation():
+        return await AsyncManagedLlmStream.bypass(request, factory, options)
+    return await AsyncManagedLlmStream.open(_stream_attempt(where, request, options), factory, options)
+
+
+def _stream_attempt(where: Place, request: Request, options: StreamOptions) -> Attempt:
+    try:
+        return Attempt(where, request, options, stream=True, adapter=options.chunk_adapter)
+    except BaseException:
+        where.host.end_operation()
+        raise
+
+
+def complete_logical_call(api_request_id: str, *, outcome: str) -> None:
+    """Close the logical call of that id in the live turn of this context; nothing happens where there is none."""
+    turn = active_turn()
+    call = turn.calls.get(api_request_id) if turn is not None and api_request_id else None
+    if turn is not None and call is not None:
+        turn.complete(call, outcome)
+
+
+def describe_logical_call(api_request_id: str, **output: Any) -> None:
+    """Say what the output of a logical call shall hold besides its outcome, before it is closed."""
+    turn = active_turn()
+    call = turn.calls.get(api_request_id) if turn is not None and api_request_id else None
+    if call is not None:
+        call.output.update(escape(to_json(output))[0])
+
+
+__all__ = [
+    "AnthropicStreamAccumulator",
+    "AsyncManagedLlmStream",
+    "CallBlocked",
+    "CallCut",
+    "CallFault",
+    "ChatStreamAccumulator",
+    "ManagedLlmStream",
+    "ResponsesStreamAccumulator",
+    "complete_logical_call",
+    "describe_logical_call",
+    "execute",
+    "execute_async",
+    "execute_current",
+    "execute_current_async",
+    "stream",
+    "stream_async",
+    "stream_current",
+    "stream_current_async",
+]
