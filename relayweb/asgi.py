@@ -67,4 +67,4 @@ async def _route(scope: Scope, receive: Receive, send: Send) -> None:
     elif path == "/healthz":
         await health.application(scope, receive, send)
     else:
-        await django_application(scope, receive, send)
+        await django_application(scope, receive, send)  # type: ignore[arg-type]

@@ -152,6 +152,11 @@ class Request(http_protocol.WebRequest):
     gate: Gate | None = None
     body_done = True
     _body_seen = 0
+    _endless = False
+    _limit = PAGE_BODY
+    method: bytes | None
+    path: bytes | None
+    content: Any
 
     def gotLength(self, length: int | None) -> None:
         super().gotLength(0)
@@ -177,7 +182,6 @@ class Request(http_protocol.WebRequest):
 
     def process(self) -> Any:
         if self.server.draining:
-            self.method, self.path = self.method or b"GET", self.path or b"/"
             return self.answer(503, "the server is stopping; try again in a moment", {b"retry-after": b"2"})
         return super().process()
 
@@ -210,7 +214,7 @@ class Request(http_protocol.WebRequest):
         """Refuse the request in the server's own name."""
         kind = "request_too_large" if status == 413 else "api_error"
         # The gateway's clients read `error.message`, those of the doors `error`.
-        gateway = self.path.startswith(b"/gw/")
+        gateway = (self.path or b"").startswith(b"/gw/")
         body = {"type": "error", "error": {"type": kind, "message": error}} if gateway else {"error": error}
         data = json.dumps(body).encode()
         fixed = {b"content-type": b"application/json", b"content-length": str(len(data)).encode()}
@@ -312,7 +316,7 @@ class Channel(http.HTTPChannel):
 
     def _linger(self) -> None:
         """Close after an early answer. Closing at once would reset the connection and lose the answer on its way."""
-        self.dataReceived = lambda data: None  # type: ignore[method-assign]
+        self.dataReceived = lambda data: None
         self.setTimeout(None)
         self._networkProducer.resumeProducing()
         self._abortingCall = self.callLater(LINGER_SECONDS, self.forceAbortClient)
@@ -539,7 +543,7 @@ class Server(daphne_server.Server):
             task = details.get("application_instance")
             if gone and task is None:
                 del self.connections[protocol]
-            elif gone and time.time() - gone > self.application_close_timeout:
+            elif gone and task and time.time() - gone > self.application_close_timeout:
                 task.cancel()
         reactor.callLater(1, self.application_checker)
 

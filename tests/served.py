@@ -19,6 +19,8 @@ PROJECT = Path(__file__).resolve().parent.parent
 class Served:
     """One installation. `start()` serves it on a free port; `run()` calls its commands."""
 
+    command = [sys.executable, "-m", "relayweb", "serve", "--port", "0"]
+
     def __init__(self, home: Path, **env: str) -> None:
         self.home = home
         # Cookies and caches of the tests' own settings stay out of it.
@@ -40,9 +42,8 @@ class Served:
     def start(self, *args: str, wait: float = 30) -> Served:
         """Serve, and return when the server says where it is."""
         with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "relayweb", "serve", "--port", "0", *args]
             began = log.tell()
-            self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
+            self.process = subprocess.Popen([*self.command, *args], env=self.env, stdout=log, stderr=log, cwd=PROJECT)
         deadline = time.monotonic() + wait
         while time.monotonic() < deadline and self.process.poll() is None:
             if found := re.search(rb"relayweb is at (http://\S+)", self.log.read_bytes()[began:]):

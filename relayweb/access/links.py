@@ -6,8 +6,7 @@ import hashlib
 import secrets
 from datetime import timedelta
 
-from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractUser, Group
+from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.utils import timezone
 
@@ -34,7 +33,7 @@ def create(username: str = "admin", role: str = "admin") -> str:
     return f"/login/{secret}/"
 
 
-def redeem(secret: str) -> AbstractUser | None:
+def redeem(secret: str) -> User | None:
     """The person a link is for, once; None when it is unknown, used or too old."""
     now = timezone.now()
     with transaction.atomic():
@@ -48,11 +47,11 @@ def redeem(secret: str) -> AbstractUser | None:
 
 def anyone_has_logged_in() -> bool:
     """Whether a person has come in before, so that the first start is told from later ones."""
-    return get_user_model().objects.filter(last_login__isnull=False).exists()
+    return User.objects.filter(last_login__isnull=False).exists()
 
 
-def _person(username: str, role: str) -> AbstractUser:
-    user, created = get_user_model().objects.get_or_create(
+def _person(username: str, role: str) -> User:
+    user, created = User.objects.get_or_create(
         username=username, defaults={"is_staff": role != "viewer", "is_superuser": role == "admin"}
     )
     if created:

@@ -74,7 +74,8 @@ async def aauthenticate(raw: str | None, scope: str) -> Token | None:
 
 def from_scope(asgi_scope: Mapping[str, Any]) -> str | None:
     """The token text of a request: `Authorization: Bearer`, `x-relay-token` or `?token=`, in this order."""
-    bearer = relay = None
+    bearer: bytes | None = None
+    relay: bytes | None = None
     for name, value in asgi_scope["headers"]:
         if name == b"authorization" and value[:7].lower() == b"bearer ":
             bearer = value[7:].strip()
@@ -83,7 +84,8 @@ def from_scope(asgi_scope: Mapping[str, Any]) -> str | None:
     for found in (bearer, relay):
         if found is not None and found.startswith(b"rw_"):
             return found.decode("latin-1")
-    for key, text in parse_qsl(asgi_scope.get("query_string", b"").decode("latin-1")):
+    query: bytes = asgi_scope.get("query_string", b"")
+    for key, text in parse_qsl(query.decode("latin-1")):
         if key == "token":
             return text
     found = relay or bearer
