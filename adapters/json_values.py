@@ -7,23 +7,36 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 # Relay's native JSON holds 64-bit integers, finite floats and valid UTF-8; its subscribers and our doors read back at
 # most this many levels.
 MAX_DEPTH = 400
 _MIN_INT, _MAX_INT = -(1 << 63), 1 << 64
+_LEAVES = frozenset({str, int, float, bool, type(None)})
 
 
-def _is_json(value: Any, depth: int = 0) -> bool:
+def _is_json(value: Any) -> bool:
     """Whether `value` is made of plain JSON types only (any integer, float and string allowed)."""
-    kind = type(value)
-    if kind is str or value is None or kind is int or kind is bool or kind is float:
-        return True
-    if depth > MAX_DEPTH:
-        return False
-    if kind is dict:
-        return all(type(k) is str and _is_json(v, depth + 1) for k, v in value.items())
-    if kind is list:
-        return all(_is_json(v, depth + 1) for v in value)
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for item in level:
+            kind = type(item)
+            if kind in _LEAVES:
+                continue
+            if kind is dict:
+                for key in item:
+                    if type(key) is not str:
+                        return False
+                below.extend(item.values())
+            elif kind is list:
+                below.extend(item)
+            else:
+                return False
+        if not below:
+            return True
+        level = below
     return False
 
 
@@ -102,26 +115,34 @@ def pointer(path: str, key: str | int) -> str:
     return f"{path}/{key}" if isinstance(key, int) else f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
 
 
-def _holds(value: Any, depth: int = 0) -> bool:
+def holds(value: Any) -> bool:
     """Whether Relay can hold `value` as it is."""
-    kind = type(value)
-    if kind is str:
-        return bool(value.isascii()) or _is_utf8(value)
-    if value is None or kind is bool:
-        return True
-    if kind is int:
-        return bool(_MIN_INT <= value < _MAX_INT)
-    if kind is float:
-        return math.isfinite(value)
-    if depth > MAX_DEPTH:
-        return False
-    if kind is dict:
-        for k, v in value.items():
-            if type(k) is not str or not (k.isascii() or _is_utf8(k)) or not _holds(v, depth + 1):
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for item in level:
+            kind = type(item)
+            if kind is str:
+                if not item.isascii() and not _is_utf8(item):
+                    return False
+            elif kind is dict:
+                for key in item:
+                    if type(key) is not str or not (key.isascii() or _is_utf8(key)):
+                        return False
+                below.extend(item.values())
+            elif kind is list:
+                below.extend(item)
+            elif kind is int:
+                if not _MIN_INT <= item < _MAX_INT:
+                    return False
+            elif kind is float:
+                if not math.isfinite(item):
+                    return False
+            elif item is not None and kind is not bool:
                 return False
-        return True
-    if kind is list:
-        return all(_holds(v, depth + 1) for v in value)
+        if not below:
+            return True
+        level = below
     return False
 
 
@@ -140,7 +161,7 @@ def escape(value: Any) -> tuple[Any, list[str]]:
     surrogates in strings and keys become the six characters `\\udXXX`; deeper than 400 levels, `{"$deep": type}`. When
     nothing has to be escaped the value itself is returned, not a copy.
     """
-    if _holds(value):
+    if holds(value):
         return value, []
     escaped: list[str] = []
     return _escape(to_json(value), "", 0, escaped), escaped
@@ -208,6 +229,11 @@ def json_equal(a: Any, b: Any) -> bool:
     """Whether two values have the same canonical JSON; what is not serialisable is unequal to everything."""
     left = canonical(a)
     return left is not None and left == canonical(b)
+
+
+def frozen(value: Any) -> bytes:
+    """Canonical bytes of a value that Relay can hold: equal bytes, equal JSON. Fast."""
+    return msgspec.json.encode(value, order="deterministic")
 
 
 def same(a: Any, b: Any) -> bool:

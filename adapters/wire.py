@@ -12,7 +12,8 @@ import nemo_relay
 
 from adapters import json_patch, rules
 from adapters.actions.base import Facts, Redactor
-from adapters.json_values import escape, frozen, holds, json_equal, overlay, to_json
+from adapters.carried import Carried
+from adapters.json_values import escape, json_equal, overlay, to_json
 from adapters.marks import REQUEST, REWRITE, Request, Rewrite
 from adapters.rules import Decision, RuleSet, changed_headers, redacted
 
@@ -54,64 +55,6 @@ class ExtraHeaders(dict[str, Any]):
     removed: tuple[str, ...] = ()
 
 
-class _Copy:
-    """The body as Relay carries it (escaped, redacted), and how the native codec sees it."""
-
-    __slots__ = ("_frozen", "_native", "annotation", "body", "exact", "request")
-
-    def __init__(self, native: Any | None, body: dict[str, Any], headers: Mapping[str, Any]) -> None:
-        self.body = body
-        self.exact = True  # whether the annotation says what the body says
-        self.annotation: Any | None = None
-        self._native = native
-        self._frozen: bytes | None = None
-        self.request = request
-        if native is None:
-            return
-        if request is None:
-            self.request = nemo_relay.LLMRequest(headers, body)
-        self.annotation = _decode(native, self.request)
-        if self.annotation is None and any(v is None for v in body.values()):
-            # The codecs refuse `tools: null` and the like (R69).
-            self._request = nemo_relay.LLMRequest({}, {k: v for k, v in body.items() if v is not None})
-            self.annotation = _decode(native, self._request)
-
-    def stand_in(self, empty: dict[str, Any]) -> None:
-        """Gives a body that the codec cannot hold an annotation that says nothing, where Relay insists on one."""
-        model = self.body.get("model")
-        self._request = nemo_relay.LLMRequest({}, {**empty, "model": model if isinstance(model, str) else ""})
-        self.annotation, self.exact = _decode(self._native, self._request), False
-
-    def changed_by(self, annotation: Any) -> dict[str, Any]:
-        """The body with the difference between `annotation` and ours laid over it; `body` itself when there is none.
-
-        Raises where the codec fails, or cannot say what a change means for a body it does not hold.
-        """
-        assert self._native is not None
-        if self._base is None:
-            self._base = _object(self._native.encode(self.annotation, self._request).content)
-        got = _object(self._native.encode(annotation, self._request).content)
-        if same(got, self._base):
-            return self.body
-        if not self.exact:
-            raise ValueError("the rules made a body that the codec does not hold")
-        changed: dict[str, Any] = overlay(self.body, self._base, got)
-        return changed
-
-
-def _decode(native: Any, request: nemo_relay.LLMRequest) -> Any | None:
-    try:
-        return native.decode(request)
-    except Exception:
-        return None
-
-
-def _object(content: Any) -> dict[str, Any]:
-    if not isinstance(content, dict):
-        raise TypeError(f"the codec gave {type(content).__name__}, not an object")
-    return content
-
-
 class ProviderCall:
     """One attempt on the wire.
 
@@ -149,8 +92,6 @@ class ProviderCall:
         self.ruleset: str | None = None
         self.changed = False
         self._app = {k: v for k, v in request.items() if k not in _ASIDE and not _unset(v)}
-        self._given: dict[str, Any] = to_json(self._app)  # what rules read and change
-        self._body = self._given  # after the rules
         headers = request.get("extra_headers")
         self._app_headers: dict[str, Any] = dict(headers) if isinstance(headers, Mapping) else {}
         self._headers = self._app_headers
@@ -158,9 +99,13 @@ class ProviderCall:
         self._redactors: tuple[Redactor, ...] = ()
         self._reported = 0  # how many rewrites Relay's pending marks tell
         self._codec_failed = False
-        carried, self.escaped = escape(self._given)
-        self.relay_request = nemo_relay.LLMRequest(_relay_headers(self._headers), carried)
-        self._copy = _Copy(self._native, carried, self.relay_request)
+        self._passed: dict[str, Any] | None = None  # the content of Relay's request in the callback
+        carried, self.escaped = escape(self._app)
+        self._given: dict[str, Any] = self._app if carried is self._app else to_json(self._app)
+        self._body = self._given  # what the rules and others made of it
+        relay_headers = _relay_headers(self._headers)
+        self._copy = Carried(self._native, carried, relay_headers)
+        self.relay_request = self._copy.request(relay_headers)
         self._coded = self._copy.annotation is not None
 
     # -- the codec Relay sees --------------------------------------------------------------------------------------
@@ -176,7 +121,10 @@ class ProviderCall:
 
     def encode(self, annotation: Any, original: nemo_relay.LLMRequest) -> nemo_relay.LLMRequest:
         """The whole body (Relay alone would trim its history in events), with what others did to the annotation."""
-        return nemo_relay.LLMRequest(original.headers, self._changed_by(annotation))
+        body = self._changed_by(annotation)
+        if body is self._copy.body:
+            return self._copy.request(original.headers)
+        return nemo_relay.LLMRequest(original.headers, body)
 
     def _changed_by(self, annotation: Any) -> dict[str, Any]:
         if not self._codec_failed:
@@ -194,48 +142,46 @@ class ProviderCall:
     ) -> nemo_relay.LLMRequestInterceptOutcome:
         """Runs the rules inside Relay's request intercept; what earlier intercepts changed is taken in first."""
         before = self._changed_by(annotation) if annotation is not None else request.content
-        headers = request.headers
-        ours = self._headers
-        self._run(rule_set, before, headers)
+        headers = self._run(rule_set, before, request.headers)
         self._reported = len(self.rewrites)
         pending = [nemo_relay.PendingMarkSpec(REWRITE, data=_data(r)) for r in self.rewrites]
-        headers = _merged(headers, ours, self._headers)
         if annotation is None:
-            passed = nemo_relay.LLMRequest(headers, self._copy.body)
-            return nemo_relay.LLMRequestInterceptOutcome(passed, None, pending)
+            return nemo_relay.LLMRequestInterceptOutcome(self._copy.request(headers), None, pending)
         passed = request if headers == request.headers else nemo_relay.LLMRequest(headers, request.content)
         return nemo_relay.LLMRequestInterceptOutcome(passed, self._copy.annotation, pending)
 
-    def _run(self, rule_set: RuleSet, before: Any, headers: Mapping[str, Any]) -> None:
-        carried = self._copy.body
-        names = self._take(before, headers)
-        foreign_body = before if isinstance(before, dict) and before is not carried else carried
+    def _run(self, rule_set: RuleSet, content: Any, headers: Mapping[str, Any]) -> dict[str, Any]:
+        """Takes in what others changed, runs the rules, and gives Relay's headers as they are then."""
+        ours, carried = self._headers, self._copy.body
+        names, changed = self._take(content, headers)
         outcome = rules.run(rule_set, self._body, self.facts, self._headers)
         self.ruleset, self.decision, self._redactors = outcome.etag, outcome.decision, outcome.redactors
-        if names or not same(carried, foreign_body):
-            pair = redacted(carried, self._redactors), redacted(foreign_body, self._redactors)
+        if names or changed is not None:
+            pair = redacted(carried, self._redactors), redacted(changed or carried, self._redactors)
             self.rewrites.append(_foreign(len(self.rewrites), names, *pair, outcome.etag))
         for rewrite in outcome.rewrites():
             rewrite["position"] = len(self.rewrites)
             self.rewrites.append(rewrite)
         self._headers = {k: v for k, v in outcome.draft.headers.items() if v is not None}
         self._removed = tuple(k for k, v in outcome.draft.headers.items() if v is None)
-        if outcome.draft.body is not self._body or self._redactors:
-            self._body = outcome.draft.body
+        self._body = outcome.draft.body
+        now = _merged(headers, ours, self._headers)
         if self._body is not self._given or self._redactors:
-            self._carry()
+            self._carry(now)
+        return now
 
-    def _carry(self) -> None:
+    def _carry(self, headers: Mapping[str, Any]) -> None:
         """Makes Relay's copy anew: redacted, since Relay records what it carries, and escaped."""
         carried, self.escaped = escape(redacted(self._body, self._redactors))
-        self._copy = _Copy(self._native if self._coded else None, carried)
+        self._copy = Carried(self._native if self._coded else None, carried, headers)
         if self._coded and self._copy.annotation is None and self._wire is not None:
             self._copy.stand_in(self._wire.empty)
 
-    def _take(self, content: Any, headers: Mapping[str, Any]) -> list[str]:
-        """Lays what intercepts that are not ours did over our body and headers; names of the headers they changed.
+    def _take(self, content: Any, headers: Mapping[str, Any]) -> tuple[list[str], dict[str, Any] | None]:
+        """Lays what intercepts that are not ours did over our body and headers.
 
-        A content that is no object counts as no rewrite (R75).
+        Returns the names of headers they changed, and their body if it is another one. A content that is no object
+        counts as no rewrite (R75).
         """
         ours = _relay_headers(self._headers)
         names = [n for n in changed_headers(ours, headers) if n.lower() not in (_TRACE, *_INTERNAL_HEADERS)]
@@ -243,10 +189,10 @@ class ProviderCall:
             self._headers = {k: v for k, v in self._headers.items() if k.lower() != name.lower()}
             if name in headers:
                 self._headers[name] = headers[name]
-        carried = self._copy.body
-        if isinstance(content, dict) and content is not carried and not same(content, carried):
-            self._body = overlay(self._body, carried, content)
-        return names
+        if not isinstance(content, dict) or self._copy.says(content):
+            return names, None
+        self._body = overlay(self._body, self._copy.body, content)
+        return names, content
 
     # -- the provider's side ---------------------------------------------------------------------------------------
 
@@ -256,7 +202,8 @@ class ProviderCall:
         Where an intercept of the host broke the chain before ours, the rules run here: no call goes without them.
         """
         headers = passed.headers
-        content = self._copy.body if self._codec_failed else passed.content
+        self._passed = passed.content
+        content = self._copy.body if self._codec_failed else self._passed
         if self.ruleset is None:
             self._run(rules.current(), content, headers)
         else:
@@ -273,16 +220,13 @@ class ProviderCall:
         return out
 
     def _take_late(self, content: Any, headers: Mapping[str, Any]) -> None:
-        carried = self._copy.body
-        names = self._take(content, headers)
-        changed = isinstance(content, dict) and not same(content, carried)
-        if not changed and not names:
+        before = self._copy.body
+        names, changed = self._take(content, headers)
+        if not names and changed is None:
             return
-        self.rewrites.append(
-            _foreign(len(self.rewrites), names, carried, content if changed else carried, self.ruleset)
-        )
-        if changed:
-            self._copy = _Copy(None, content)
+        self.rewrites.append(_foreign(len(self.rewrites), names, before, changed or before, self.ruleset))
+        if changed is not None:
+            self._copy = Carried(None, changed, headers)
             if self.escaped:
                 self.escaped = escape(redacted(self._body, self._redactors))[1]
 
@@ -312,16 +256,15 @@ class ProviderCall:
         """The body as it may be recorded of a call that never started, because Relay refused it."""
         if self.ruleset is None:  # refused before the rules ran: they still say what must not be recorded
             self._redactors = rules.run(rules.current(), self._body, self.facts, self._headers).redactors
-            self._carry()
+            self._carry({})
         return self._copy.body
 
-    def request_mark(self, passed: nemo_relay.LLMRequest) -> Request | None:
+    def request_mark(self, _passed: nemo_relay.LLMRequest | None = None) -> Request | None:
         """Data of the `relay.request` mark, None when the llm scope's start says it exactly. After `outgoing`."""
         mark: Request = {}
         if self.changed:
             mark["app"] = escape(redacted(self._given, self._redactors))[0]
-        content = passed.content
-        if content is not self._copy.body and not same(content, self._copy.body):
+        if not isinstance(self._passed, dict) or not self._copy.says(self._passed):
             mark["provider"] = self._copy.body
         if self.escaped:
             mark["escaped"] = self.escaped
@@ -329,7 +272,7 @@ class ProviderCall:
             mark["headers"] = sorted(set(names))
         return mark or None
 
-    def late_marks(self, passed: nemo_relay.LLMRequest) -> list[tuple[str, dict[str, Any]]]:
+    def late_marks(self, _passed: nemo_relay.LLMRequest | None = None) -> list[tuple[str, dict[str, Any]]]:
         """Marks (name, data) that the callback emits under the llm scope, after `outgoing`.
 
         They are the rewrites that Relay does not tell by itself, since they were seen after our intercept (each is
@@ -337,7 +280,7 @@ class ProviderCall:
         """
         late = [(REWRITE, _data(r)) for r in self.rewrites[self._reported :]]
         self._reported = len(self.rewrites)
-        mark = self.request_mark(passed)
+        mark = self.request_mark()
         return [*late, (REQUEST, _data(mark))] if mark else late
 
     @contextlib.contextmanager

@@ -1,0 +1,93 @@
+"""The copy of a body that Relay carries, and how Relay's native codec sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import nemo_relay
+
+from adapters.json_values import frozen, overlay
+
+
+class Carried:
+    """A body as Relay carries it: escaped and redacted. `annotation` is None where the native codec refuses it.
+
+    `native` is a codec of Relay, None for a wire format Relay does not know. Relay converts slowly (20 µs a KB), so
+    each copy is given to it once.
+    """
+
+    __slots__ = ("_frozen", "_headers", "_native", "_request", "_seen", "annotation", "body", "exact")
+
+    def __init__(self, native: Any | None, body: dict[str, Any], headers: Mapping[str, Any]) -> None:
+        self.body = body
+        self.exact = True  # whether the annotation says what the body says
+        self.annotation: Any | None = None
+        self._native = native
+        self._headers = dict(headers)
+        self._request: nemo_relay.LLMRequest | None = None
+        self._frozen: bytes | None = None
+        self._seen: nemo_relay.LLMRequest | None = None  # what the annotation was decoded from
+        if native is None:
+            return
+        self._decode(self.request(headers))
+        if self.annotation is None and any(v is None for v in body.values()):
+            # The codecs refuse `tools: null` and the like (R69).
+            self._decode(nemo_relay.LLMRequest({}, {k: v for k, v in body.items() if v is not None}))
+
+    def _decode(self, seen: nemo_relay.LLMRequest) -> None:
+        assert self._native is not None
+        self._seen = seen
+        try:
+            self.annotation = self._native.decode(seen)
+        except Exception:
+            self.annotation = None
+
+    def stand_in(self, empty: Mapping[str, Any]) -> None:
+        """Gives a body that the codec cannot hold an annotation that says nothing, where Relay insists on one.
+
+        `empty` is a body without content that the codec takes.
+        """
+        model = self.body.get("model")
+        self.exact = False
+        self._decode(nemo_relay.LLMRequest({}, {**empty, "model": model if isinstance(model, str) else ""}))
+
+    def request(self, headers: Mapping[str, Any]) -> nemo_relay.LLMRequest:
+        """Relay's request with this body."""
+        if self._request is None:
+            self._headers, self._request = dict(headers), nemo_relay.LLMRequest(headers, self.body)
+        if headers == self._headers:
+            return self._request
+        return nemo_relay.LLMRequest(headers, self.body)
+
+    def says(self, content: Any) -> bool:
+        """Whether `content`, from Relay, is this body."""
+        if content is self.body:
+            return True
+        if self._frozen is None:
+            self._frozen = frozen(self.body)
+        return frozen(content) == self._frozen
+
+    def changed_by(self, annotation: Any) -> dict[str, Any]:
+        """The body with the difference between `annotation` and ours laid over it; `body` itself when there is none.
+
+        The difference is taken from what the codec makes of our own annotation, never from the body (R70). Raises where
+        the codec fails, or cannot say what a change means for a body it does not hold.
+        """
+        got = self._encoded(annotation)
+        if self.exact and self.says(got):
+            return self.body
+        base = self._encoded(self.annotation)
+        if frozen(got) == frozen(base):
+            return self.body
+        if not self.exact:
+            raise ValueError("the rules made a body that the codec does not hold")
+        changed: dict[str, Any] = overlay(self.body, base, got)
+        return changed
+
+    def _encoded(self, annotation: Any) -> dict[str, Any]:
+        assert self._native is not None
+        content = self._native.encode(annotation, self._seen).content
+        if not isinstance(content, dict):
+            raise TypeError(f"the codec gave {type(content).__name__}, not an object")
+        return content
