@@ -12,11 +12,25 @@ from django.db.models import Count, Max, Min, Q, QuerySet
 
 from relayweb.recording import rows, tree
 from relayweb.recording.models import Ledger, Rewrite, Scope
+from relayweb.recording.overview import facets, histogram
 from relayweb.recording.query_language import Query, QueryError, parse
 from relayweb.recording.rows import COLUMNS, Row
 from relayweb.recording.turn_filter import turns_matching
 
-__all__ = ["CursorError", "QueryError", "latest_seq", "scope", "session", "sessions", "turn", "turn_nodes", "turns"]
+__all__ = [
+    "CursorError",
+    "QueryError",
+    "facets",
+    "histogram",
+    "latest_seq",
+    "scope",
+    "session",
+    "sessions",
+    "turn",
+    "turn_nodes",
+    "turn_summary",
+    "turns",
+]
 
 PAGE = 500
 _CURSOR = re.compile(r"(-?\d{1,19})\.([0-9a-f]{32})")
