@@ -1,2 +1,151 @@
-async def application(scope, receive, send):  # type: ignore[no-untyped-def]
-    raise NotImplementedError
+"""The gateway's ASGI application: /gw/<upstream>/… and /gw/t/<token>/<upstream>/….
+
+Nothing here needs the database or Relay to get a call through: upstreams and tokens seen before stay good, and a call
+that cannot be placed or recorded goes out all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import MutableMapping
+from typing import Any
+
+from relayweb import conf
+from relayweb.access import tokens
+from relayweb.access.answers import deny
+from relayweb.gateway import proxy, routes, streaming
+from relayweb.gateway.answering import Answering, Cut, Receive, Send, read_body, unless_gone
+from relayweb.gateway.demo.upstream import DemoTransport
+from relayweb.gateway.errors import GatewayError
+from relayweb.gateway.exchange import Exchange, Incoming
+from relayweb.gateway.headers import read_caller, read_token
+from relayweb.gateway.transport import Transports
+from relayweb.gateway.turns import Registry
+from relayweb.gateway.upstreams import Target, directory
+
+log = logging.getLogger(__name__)
+
+
+class Gateway:
+    """What one event loop needs to make calls."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.transports = Transports(DemoTransport())
+        self.registry = Registry()
+
+    async def handle(self, scope: MutableMapping[str, Any], receive: Receive, client: Answering) -> None:
+        """Answers one request; errors of ours are raised as GatewayError."""
+        raw_path = (scope.get("raw_path") or scope["path"].encode()).partition(b"?")[0].decode("latin-1")
+        route = routes.parse(raw_path)
+        scope["relayweb.api_mode"] = api_mode = routes.api_mode(scope["method"], route.rest)
+        headers: list[tuple[bytes, bytes]] = list(scope["headers"])
+        text = route.token or read_token(headers)
+        token = await tokens.aauthenticate(text, "gateway")
+        if token is None:
+            raise GatewayError(401, "wrong_token", _wrong_token(text), retry=False)
+        target = await self.find(route.upstream)
+        if api_mode is None and target.api_mode == "anthropic_messages":
+            scope["relayweb.api_mode"] = "anthropic_messages"  # the shape of errors
+        content = await read_body(receive, conf.MAX_BODY)
+        if content is None:
+            return
+        url = target.url(route.rest)
+        if query := scope.get("query_string"):
+            url += "?" + query.decode("latin-1")
+        incoming = Incoming(target, scope["method"], url, api_mode, headers, content)
+        peer = (scope.get("client") or ["-"])[0]
+        await unless_gone(receive, self.call(incoming, (token.pk, peer), client))
+
+    async def find(self, name: str) -> Target:
+        """The upstream of this name; GatewayError that lists the known ones."""
+        target = await directory.find(name)
+        if target is None:
+            known = ", ".join(directory.names()) or "none"
+            raise GatewayError(
+                404,
+                "unknown_upstream",
+                f"no upstream {name!r}; known are: {known}. "
+                "Add one: relayweb upstream set NAME --base-url URL --api-mode MODE",
+                retry=False,
+            )
+        return target
+
+    async def call(self, incoming: Incoming, tenant: Any, client: Answering) -> None:
+        """Sends a request on and its answer back. Cancel it when the client hangs up. Raises Cut to have it cut off."""
+        exchange = Exchange(incoming, self.transports)
+        managed = None
+        try:
+            if incoming.api_mode is None:
+                await proxy.pass_through(exchange, client)
+                return
+            managed = proxy.place(exchange, incoming.api_mode, read_caller(incoming.headers), tenant, self.registry)
+            make = streaming.streamed if managed.question.streaming else proxy.buffered
+            await make(managed, client)
+        except asyncio.CancelledError:
+            if managed:
+                managed.cancelled(retryable=not client.started and managed.caller.retry_count is not None)
+            raise
+        except Cut:
+            if managed:
+                managed.failed(retryable=False)
+            raise
+        except Exception as error:
+            if managed:
+                managed.failed(retryable=not client.started and proxy.is_retryable(error))
+            if client.started:
+                raise Cut(f"{type(error).__name__}: {error}") from error
+            await client.whole(*proxy.error_answer(error, exchange))
+        finally:
+            await exchange.close()
+
+    async def close(self) -> None:
+        await self.registry.close()
+        await self.transports.close()
+
+
+_gateway: Gateway | None = None
+
+
+def gateway() -> Gateway:
+    """The gateway of the running event loop, made at its first use."""
+    global _gateway
+    if _gateway is None or _gateway.loop is not asyncio.get_running_loop():
+        _gateway = Gateway()
+    return _gateway
+
+
+async def startup() -> None:
+    """Makes the gateway ready, so that the first call does not wait for it."""
+    gateway()
+    await directory.find("")
+
+
+async def shutdown() -> None:
+    """Ends open turns and sessions, and the connections to providers."""
+    global _gateway
+    if _gateway is not None:
+        closing, _gateway = _gateway, None
+        await closing.close()
+
+
+async def application(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    """ASGI. Answers HTTP; a websocket is refused."""
+    if scope["type"] != "http":
+        await deny(scope, receive, send, 404, "the gateway has no websockets; use HTTP streaming")
+        return
+    client = Answering(send)
+    try:
+        await gateway().handle(scope, receive, client)
+    except GatewayError as error:
+        if client.started:
+            raise
+        await client.whole(*error.response(scope.get("relayweb.api_mode")))
+
+
+def _wrong_token(text: str | None) -> str:
+    how = "relayweb token create --scope gateway"
+    if not text:
+        return f"no relayweb token: send one as x-relay-token, or put it into the URL as /gw/t/TOKEN/…; make one: {how}"
+    return f"the relayweb token is unknown, revoked or not for the gateway; make one: {how}"

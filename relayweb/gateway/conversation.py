@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +19,15 @@ CHAT, RESPONSES, MESSAGES = "chat_completions", "codex_responses", "anthropic_me
 _SESSION_IN_USER_ID = re.compile(r"""_session_([0-9a-fA-F-]{8,})$|"session_id"\s*:\s*"([^"\\]{1,200})\"""")
 # Items of a Responses output that the client must act on; other *_call items are run by the provider.
 _CLIENT_CALLS = frozenset(
-    "function_call custom_tool_call computer_call local_shell_call shell_call apply_patch_call "
-    "mcp_approval_request".split()
+    {
+        "function_call",
+        "custom_tool_call",
+        "computer_call",
+        "local_shell_call",
+        "shell_call",
+        "apply_patch_call",
+        "mcp_approval_request",
+    }
 )
 
 
@@ -76,7 +84,7 @@ def read_question(api_mode: str, body: Any) -> Question:
             digest.update(_said(item.get("content")) + b"\x00")
             prefixes.append(digest.hexdigest())
             results, anew = {}, True
-        elif not (item.get("role") in ("system", "developer")):
+        elif item.get("role") not in ("system", "developer"):
             results = {} if item.get("role") == "assistant" else results
             anew = False
     return Question(
@@ -177,10 +185,8 @@ def _tool_calls(api_mode: str, response: dict[str, Any]) -> Iterator[ToolCall]:
 
 def _tool_call(id: Any, name: Any, arguments: Any) -> ToolCall:
     if isinstance(arguments, str):
-        try:
+        with suppress(ValueError, RecursionError):  # cut or free text: shown as it came
             arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            pass  # cut or free text: shown as it came
     return ToolCall(_string(id) or "", _string(name) or "tool", arguments)
 
 

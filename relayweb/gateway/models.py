@@ -32,7 +32,7 @@ def validate_base_url(value: str) -> None:
 
 
 def is_forbidden_address(host: str) -> bool:
-    """Whether `host` is an address literal that no provider has: link-local (cloud metadata), multicast, unspecified."""
+    """Whether `host` is an address no provider has: link-local (cloud metadata), multicast, unspecified."""
     try:
         address = ipaddress.ip_address(host.split("%", 1)[0].strip("[]"))
     except ValueError:
@@ -77,9 +77,9 @@ class Upstream(models.Model):
     def __str__(self) -> str:
         return self.name
 
-    def clean(self) -> None:
-        self.base_url = self.base_url.rstrip("/")
-
     def save(self, *args: Any, **kwargs: Any) -> None:
         self.base_url = self.base_url.rstrip("/")
         super().save(*args, **kwargs)
+
+    def clean(self) -> None:
+        self.base_url = self.base_url.rstrip("/")

@@ -24,7 +24,13 @@ AFTER_TOOL = {
         "messages": [
             {"role": "user", "content": [{"type": "text", "text": "Why?", "cache_control": {"type": "ephemeral"}}]},
             {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "look", "input": {}}]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "42"}, {"type": "text", "text": "a reminder"}]},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "c1", "content": "42"},
+                    {"type": "text", "text": "a reminder"},
+                ],
+            },
         ]
     },
     RESPONSES: {
@@ -35,12 +41,15 @@ AFTER_TOOL = {
             {"type": "function_call_output", "call_id": "c1", "output": "42"},
         ]
     },
-}  # fmt: skip
+}
 NEXT = {
     CHAT: [{"role": "assistant", "content": "So."}, {"role": "user", "content": "And?"}],
     MESSAGES: [{"role": "assistant", "content": "So."}, {"role": "user", "content": "And?"}],
-    RESPONSES: [{"type": "message", "role": "assistant", "content": "So."}, {"type": "message", "role": "user", "content": "And?"}],
-}  # fmt: skip
+    RESPONSES: [
+        {"type": "message", "role": "assistant", "content": "So."},
+        {"type": "message", "role": "user", "content": "And?"},
+    ],
+}
 MODES = [CHAT, MESSAGES, RESPONSES]
 
 
@@ -69,11 +78,33 @@ def test_two_messages_are_not_one_joined_message():
 @pytest.mark.parametrize(
     ("mode", "response"),
     [
-        (CHAT, {"choices": [{"message": {"tool_calls": [{"id": "c1", "function": {"name": "look", "arguments": '{"at": "x"}'}}]}}]}),
-        (MESSAGES, {"content": [{"type": "text", "text": "t"}, {"type": "tool_use", "id": "c1", "name": "look", "input": {"at": "x"}}]}),
-        (RESPONSES, {"output": [{"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"at": "x"}'}]}),
+        (
+            CHAT,
+            {
+                "choices": [
+                    {
+                        "message": {
+                            "tool_calls": [{"id": "c1", "function": {"name": "look", "arguments": '{"at": "x"}'}}]
+                        }
+                    }
+                ]
+            },
+        ),
+        (
+            MESSAGES,
+            {
+                "content": [
+                    {"type": "text", "text": "t"},
+                    {"type": "tool_use", "id": "c1", "name": "look", "input": {"at": "x"}},
+                ]
+            },
+        ),
+        (
+            RESPONSES,
+            {"output": [{"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"at": "x"}'}]},
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_answer_that_asks_for_a_tool_goes_on(mode, response):
     answer = read_answer(mode, response)
     assert answer.goes_on and answer.tool_calls == (ToolCall("c1", "look", {"at": "x"}),)
@@ -116,14 +147,54 @@ def test_sessions_hide_in_what_clients_send():
 @pytest.mark.parametrize(
     ("mode", "chunks", "goes_on"),
     [
-        (CHAT, [{"choices": [{"delta": {"content": "a"}}]}, {"choices": [{"delta": {}, "finish_reason": "stop"}]}, {"choices": []}], False),
-        (CHAT, [{"choices": [{"delta": {"tool_calls": [{"index": 0}]}}]}, {"choices": [{"finish_reason": "stop"}]}], True),
-        (MESSAGES, [{"type": "content_block_start", "content_block": {"type": "tool_use"}}, {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}], True),
-        (MESSAGES, [{"type": "content_block_start", "content_block": {"type": "text"}}, {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}], False),
-        (RESPONSES, [{"type": "response.output_item.added", "item": {"type": "function_call"}}, {"type": "response.completed", "response": {"id": "resp_1"}}], True),
-        (RESPONSES, [{"type": "response.output_item.added", "item": {"type": "message"}}, {"type": "response.completed", "response": {"id": "resp_1"}}], False),
+        (
+            CHAT,
+            [
+                {"choices": [{"delta": {"content": "a"}}]},
+                {"choices": [{"delta": {}, "finish_reason": "stop"}]},
+                {"choices": []},
+            ],
+            False,
+        ),
+        (
+            CHAT,
+            [{"choices": [{"delta": {"tool_calls": [{"index": 0}]}}]}, {"choices": [{"finish_reason": "stop"}]}],
+            True,
+        ),
+        (
+            MESSAGES,
+            [
+                {"type": "content_block_start", "content_block": {"type": "tool_use"}},
+                {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+            ],
+            True,
+        ),
+        (
+            MESSAGES,
+            [
+                {"type": "content_block_start", "content_block": {"type": "text"}},
+                {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+            ],
+            False,
+        ),
+        (
+            RESPONSES,
+            [
+                {"type": "response.output_item.added", "item": {"type": "function_call"}},
+                {"type": "response.completed", "response": {"id": "resp_1"}},
+            ],
+            True,
+        ),
+        (
+            RESPONSES,
+            [
+                {"type": "response.output_item.added", "item": {"type": "message"}},
+                {"type": "response.completed", "response": {"id": "resp_1"}},
+            ],
+            False,
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_stream_tells_before_its_end_whether_the_turn_goes_on(mode, chunks, goes_on):
     watch = StreamWatch(mode)
     for chunk in chunks:
@@ -147,7 +218,19 @@ json_values = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                "messages input role content type tool_calls function delta choices output error user".split()
+                [
+                    "messages",
+                    "input",
+                    "role",
+                    "content",
+                    "type",
+                    "tool_calls",
+                    "function",
+                    "delta",
+                    "choices",
+                    "output",
+                    "error",
+                ]
             ),
             inner
             | st.sampled_from(["user", "assistant", "tool", "tool_result", "function_call", "function_call_output"]),

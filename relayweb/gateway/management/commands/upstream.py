@@ -12,6 +12,7 @@ from relayweb.gateway.models import Upstream
 
 
 class Command(BaseCommand):
+    requires_system_checks = ()
     help = "Name the providers the gateway may call. A running server uses a change at once."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

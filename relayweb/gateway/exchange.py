@@ -1,0 +1,180 @@
+"""One request to a provider: what the client gave, what goes out, and the response as it comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zlib
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import httpx2
+import msgspec
+
+from relayweb.gateway import headers as travel
+from relayweb.gateway.transport import Transports, raw, read_all
+from relayweb.gateway.upstreams import Target
+
+T = TypeVar("T")
+
+# What an unreadable body is recorded under; it goes out byte for byte all the same, for the provider to judge.
+UNREADABLE = "unreadable_body"
+_RETRYABLE = frozenset({408, 409, 429})
+
+
+class ProviderError(Exception):
+    """The provider's answer was not 2xx. It reaches the client with its status, headers and body unchanged.
+
+    The attributes are those of the SDKs' own errors, from which `relay.attempt_failed` is written.
+    """
+
+    def __init__(self, response: httpx2.Response, content: bytes) -> None:
+        self.status_code = response.status_code
+        self.headers = response.headers
+        self.content = content
+        shown = plain(response, content)
+        self.body = parse(shown)
+        text = shown.decode("utf-8", "replace")
+        self.response = SimpleNamespace(status_code=self.status_code, headers=response.headers, text=text)
+        super().__init__(_message(self.body) or f"HTTP {self.status_code} {response.reason_phrase}".strip())
+
+    @property
+    def retryable(self) -> bool:
+        """Whether an SDK will try again, by the rules openai and anthropic share."""
+        told = self.headers.get("x-should-retry")
+        if told in ("true", "false"):
+            return told == "true"
+        return self.status_code in _RETRYABLE or self.status_code >= 500
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A client's request, read whole: everything but the place it belongs to."""
+
+    target: Target
+    method: str
+    url: str
+    api_mode: str | None
+    headers: travel.Headers
+    content: bytes
+
+
+class Exchange:
+    """Sends a request once it is decided what goes out. `close` ends the provider call, wherever it stands."""
+
+    def __init__(self, incoming: Incoming, transports: Transports) -> None:
+        self.incoming = incoming
+        self._transports = transports
+        parsed = parse(incoming.content)
+        self.readable = isinstance(parsed, dict)
+        # The very object that Relay's side hands back when nothing changed it.
+        self.body: dict[str, Any] = parsed if isinstance(parsed, dict) else {UNREADABLE: _shown(incoming)}
+        self.response: httpx2.Response | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def send(self, request: Mapping[str, Any] | None = None) -> httpx2.Response:
+        """The response once its head is there.
+
+        `request` is what is to go out: the bytes that came in when it is `body` itself (or None), else its JSON;
+        its `extra_headers` are laid over the client's.
+        """
+        content, extra = self.incoming.content, None
+        removed: set[bytes] = set()
+        if request is not None and request is not self.body:
+            extra = request.get("extra_headers")
+            removed = {name.lower().encode("latin-1", "replace") for name in getattr(extra, "removed", ())}
+            changed = {k: v for k, v in request.items() if k != "extra_headers" or k in self.body}
+            if self.readable and changed != self.body:
+                content = dump(changed)
+        kept = [(name, value) for name, value in self.incoming.headers if name not in removed]
+        incoming = self.incoming
+        self.response = await self._own(
+            self._transports.send(
+                incoming.target, incoming.method, incoming.url, travel.to_upstream(kept, extra), content
+            )
+        )
+        return self.response
+
+    async def read(self) -> bytes:
+        """The whole body of the response, as it came."""
+        assert self.response is not None
+        content = await self._own(read_all(self.response))
+        await self.response.aclose()
+        return content
+
+    async def close(self) -> None:
+        """Ends the provider call at once; safe at any time, and twice."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=5)
+        if self.response is not None:
+            await self.response.aclose()
+
+    async def _own(self, work: Coroutine[Any, Any, T]) -> T:
+        """Does I/O in a task of ours: Relay ends its callbacks late, or never, when a call is cancelled."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await task
+
+
+def is_event_stream(response: httpx2.Response) -> bool:
+    kind: str = response.headers.get("content-type", "")
+    return kind.partition(";")[0].strip().lower() == "text/event-stream"
+
+
+def parse(data: bytes) -> Any:
+    """JSON with its numbers exact and its order kept; None where it is none. Bad UTF-8 is replaced, as SDKs do."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    try:
+        return json.loads(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def dump(value: Any) -> bytes:
+    """JSON as clients write it: order kept, UTF-8; what UTF-8 cannot hold stays escaped."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def plain(response: httpx2.Response, content: bytes) -> bytes:
+    """A body without its content coding, for the record only; as it is where we cannot undo that."""
+    if response.headers.get("content-encoding", "").strip().lower() not in ("gzip", "deflate", "x-gzip"):
+        return content
+    try:
+        return zlib.decompressobj(47).decompress(content, 64 * 1024 * 1024)
+    except zlib.error:
+        return content
+
+
+def _shown(incoming: Incoming) -> str:
+    text = incoming.content[:65_536].decode("utf-8", "replace")
+    return text if len(incoming.content) <= 65_536 else f"{text}… ({len(incoming.content)} bytes)"
+
+
+def _message(body: Any) -> str | None:
+    error = body.get("error") if isinstance(body, dict) else None
+    message = error.get("message") if isinstance(error, dict) else error
+    return message if isinstance(message, str) else None
+
+
+__all__ = [
+    "UNREADABLE",
+    "Exchange",
+    "Incoming",
+    "ProviderError",
+    "dump",
+    "is_event_stream",
+    "parse",
+    "plain",
+    "raw",
+]

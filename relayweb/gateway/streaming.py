@@ -1,0 +1,315 @@
+"""Streamed calls to a model: the provider's bytes to the client as they arrive, each chunk to the core beside them.
+
+Where nothing can change a stream it is a tee: the client's bytes never wait for Relay, and Relay's faults never reach
+them. Where a rule or a foreign intercept may change it, the client gets what comes out of Relay: chunks that came
+through as they are keep their bytes, comments and `[DONE]` keep their place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import httpx2
+
+from adapters import accumulators, relay_llm, sse, wire
+from relayweb.gateway import exchange as provider
+from relayweb.gateway.answering import Answering, Cut
+from relayweb.gateway.conversation import CHAT, StreamWatch
+from relayweb.gateway.exchange import ProviderError
+from relayweb.gateway.headers import to_client
+from relayweb.gateway.proxy import Managed
+
+log = logging.getLogger(__name__)
+
+# How far Relay may fall behind the client before a tee goes on without it.
+MOST_BEHIND = 20_000
+# How far the provider may be ahead of Relay where the client waits for Relay.
+MOST_AHEAD = 256
+WIND_UP_SECONDS = 10.0
+
+
+class Chunk:
+    """One parsed chunk and the bytes it came in; `after` are bytes without a chunk that followed it."""
+
+    __slots__ = ("after", "json", "raw")
+
+    def __init__(self, raw: bytes, json: dict[str, Any]) -> None:
+        self.raw, self.json, self.after = raw, json, b""
+
+
+class Feed:
+    """Chunks on their way from the provider to Relay."""
+
+    def __init__(self, most: int) -> None:
+        self._queue: asyncio.Queue[Chunk | Exception | None] = asyncio.Queue()
+        self._most = most
+        self._room = asyncio.Event()
+        self.lost = 0
+
+    def offer(self, chunk: Chunk) -> None:
+        if self._queue.qsize() < self._most:
+            self._queue.put_nowait(chunk)
+        else:
+            self.lost += 1
+
+    async def put(self, chunk: Chunk) -> None:
+        while self._queue.qsize() >= self._most:
+            self._room.clear()
+            await self._room.wait()
+        self._queue.put_nowait(chunk)
+
+    def end(self, error: Exception | None = None) -> None:
+        self._queue.put_nowait(error)
+
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
+        while (item := await self._queue.get()) is not None:
+            self._room.set()
+            if isinstance(item, Exception):
+                raise item
+            yield item
+
+
+class StreamedCall:
+    """One streamed call. `run` is its owner: whatever ends it ends the provider call and the record."""
+
+    def __init__(self, managed: Managed, client: Answering) -> None:
+        self.managed = managed
+        self.client = client
+        self.exchange = managed.exchange
+        self.watch = StreamWatch(managed.api_mode)
+        self.splitter = sse.Splitter()
+        self.accumulator = accumulators.for_api_mode(managed.api_mode)
+        self.tee = True
+        self.feed = Feed(MOST_BEHIND)
+        self.opened: asyncio.Future[httpx2.Response] = asyncio.get_running_loop().create_future()
+        self.pending: deque[Chunk] = deque()
+        self.recording: asyncio.Future[Any] | None = None
+        self.whole: Any = None
+
+    async def run(self) -> None:
+        """Makes the call. Raises what should be answered with an error, or Cut once an answer has begun."""
+        if self.managed.call is None:
+            await self._unrecorded()
+            return
+        with self.managed.call.turn.relay.activate():
+            recording = self.recording = asyncio.ensure_future(self._record())
+        pumping: asyncio.Future[Any] | None = None
+        try:
+            waiting: set[asyncio.Future[Any]] = {recording, self.opened}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if not self.opened.done():
+                await recording
+            elif self.tee:
+                await self._pump(self.opened.result())
+                await self._recorded(recording)
+            else:
+                pumping = asyncio.ensure_future(self._pump(self.opened.result()))
+                await recording
+            await self._conclude()
+        finally:
+            await self.exchange.close()
+            for task in (recording, pumping):
+                if task is not None:
+                    await _wind_up(task)
+
+    async def _recorded(self, recording: asyncio.Future[Any]) -> None:
+        """Waits until Relay has all of a tee; the client has its answer, so a fault of Relay is only logged."""
+        try:
+            await asyncio.wait_for(recording, WIND_UP_SECONDS)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.warning("a stream is not fully recorded: %s: %s", type(error).__name__, error)
+        if self.feed.lost:
+            log.warning("%d chunks of a stream are not recorded: Relay did not keep up", self.feed.lost)
+
+    # -- the record ------------------------------------------------------------------------------------------------
+
+    async def _record(self) -> None:
+        accumulator = self.accumulator
+        stream = await relay_llm.stream_async(
+            self.exchange.body,
+            self._open,
+            finalizer=accumulator.finalize if accumulator else None,
+            on_chunk=accumulator.observe if accumulator else None,
+            chunk_json=lambda chunk: chunk.json,
+            chunk_adapter=lambda value: value,
+            completed_response_predicate=lambda value: not isinstance(value, Feed),
+            **self.managed.options,
+        )
+        try:
+            async for chunk in stream:
+                if not self.tee or not self.opened.done():
+                    await self._deliver(chunk)
+            self.whole = stream.final_response
+        finally:
+            await stream.aclose()
+
+    async def _open(self, request: Mapping[str, Any]) -> Any:
+        """Relay's callback: asks the provider, and gives its stream, or its whole answer where it does not stream."""
+        call = wire.current_call()
+        self.tee = not (call and call.decision) and not foreign_stream_intercepts()
+        if not self.tee:
+            self.feed = Feed(MOST_AHEAD)
+        response = await self.exchange.send(request)
+        if not response.is_success:
+            raise ProviderError(response, await self.exchange.read())
+        if not provider.is_event_stream(response):
+            return Whole(await self.exchange.read(), response)
+        self.opened.set_result(response)
+        return self.feed
+
+    async def _deliver(self, chunk: Any) -> None:
+        """Passes on what came out of Relay."""
+        if not self.client.started:
+            # An answer of ours, or of an intercept, to which no provider was asked.
+            await self.client.start(200, [(b"content-type", b"text/event-stream; charset=utf-8")])
+        after = b""
+        if isinstance(chunk, Chunk):
+            while self.pending and self.pending[0] is not chunk:
+                after += self.pending.popleft().after
+            data = after + chunk.raw
+        else:
+            data = self._encode(chunk)
+        if self.pending:
+            data += self.pending.popleft().after
+        await self.client.piece(data)
+
+    def _encode(self, chunk: Any) -> bytes:
+        name = None if self.managed.api_mode == CHAT or not isinstance(chunk, dict) else chunk.get("type")
+        if isinstance(chunk, dict):
+            self.watch.observe(chunk)
+        return sse.encode(provider.dump(chunk), name)
+
+    # -- the provider's bytes --------------------------------------------------------------------------------------
+
+    async def _pump(self, response: httpx2.Response) -> None:
+        """Reads the provider's stream to its end; a cut one ends with its error, for the record and for the client."""
+        headers = to_client(response.headers.raw, keep_length=self.tee)
+        await self.client.start(response.status_code, headers)
+        try:
+            async for data in provider.raw(response):
+                chunks = self._split(data)
+                if self.tee:
+                    for chunk in chunks:
+                        self.feed.offer(chunk)
+                    await self.client.piece(data)
+                    continue
+                for chunk in chunks:
+                    await self.feed.put(chunk)
+        except httpx2.TransportError as error:
+            self.feed.end(error)
+            if self.tee:
+                await self._cut(error)
+            return
+        if (rest := self.splitter.rest()) is not None:
+            self._aside(rest.raw)
+        if self.tee:
+            await self.client.end()
+        self.feed.end()
+
+    async def _cut(self, error: Exception) -> None:
+        """The provider broke off: so do we, once the record has what came."""
+        if self.recording is not None:
+            await asyncio.wait({self.recording}, timeout=1.0)
+        raise Cut(f"the upstream broke off: {error}") from error
+
+    def _split(self, data: bytes) -> list[Chunk]:
+        """The chunks that end in `data`. What is no chunk keeps its place among those that wait for Relay."""
+        found = []
+        for raw, _, content in self.splitter.feed(data):
+            parsed = provider.parse(content) if content and content != b"[DONE]" else None
+            if not isinstance(parsed, dict):
+                self._aside(raw)
+                continue
+            chunk = Chunk(raw, parsed)
+            self.watch.observe(parsed)
+            found.append(chunk)
+            if not self.tee:
+                self.pending.append(chunk)
+        call = self.managed.call
+        if call is not None and self.watch.finished and not self.watch.goes_on:
+            call.final = True
+        return found
+
+    def _aside(self, raw: bytes) -> None:
+        if not self.tee:
+            if not self.pending:
+                self.pending.append(Chunk(b"", {}))
+            self.pending[-1].after += raw
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    async def _conclude(self) -> None:
+        """Everything went well up to here: say so to the client, and where the call stands."""
+        managed, client = self.managed, self.client
+        if isinstance(self.whole, Whole):
+            response, content = self.whole.response, self.whole.content
+            managed.answered(self.whole.json)
+            await client.whole(response.status_code, to_client(response.headers.raw, length=len(content)), content)
+            return
+        if self.watch.failed:
+            managed.failed(retryable=False)
+        else:
+            managed.answered(self.accumulator.finalize() if self.accumulator else {})
+        if not self.tee or not self.opened.done():
+            left = b"".join(chunk.after for chunk in self.pending)
+            if not self.opened.done():
+                left = b"data: [DONE]\n\n" if managed.api_mode == CHAT else b""
+                if not client.started:
+                    await client.start(200, [(b"content-type", b"text/event-stream; charset=utf-8")])
+            if left:
+                await client.piece(left)
+            await client.end()
+
+    async def _unrecorded(self) -> None:
+        try:
+            response = await self.exchange.send()
+            if not response.is_success:
+                raise ProviderError(response, await self.exchange.read())
+            await self._pump(response)
+        finally:
+            await self.exchange.close()
+
+
+class Whole:
+    """A complete answer to a call that asked for a stream. Relay sees its JSON, the client its bytes."""
+
+    def __init__(self, content: bytes, response: httpx2.Response) -> None:
+        self.content, self.response = content, response
+        shown = provider.plain(response, content)
+        parsed = provider.parse(shown)
+        self.json = {"text": shown[:65_536].decode("utf-8", "replace")} if parsed is None else parsed
+
+    def model_dump(self, **_: Any) -> Any:
+        return self.json
+
+
+async def streamed(managed: Managed, client: Answering) -> None:
+    """Makes a streamed call and passes the stream on."""
+    await StreamedCall(managed, client).run()
+
+
+def foreign_stream_intercepts() -> bool:
+    """Whether anyone registered an intercept in Relay that may change a stream."""
+    try:
+        from nemo_relay import runtime_registrations as relay
+
+        wanted = relay.RuntimeRegistrationKind.LLM_STREAM_EXECUTION_INTERCEPT
+        return any(found.kind == wanted for found in relay.list_runtime_registrations())
+    except Exception:
+        return False
+
+
+async def _wind_up(task: asyncio.Future[Any]) -> None:
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=WIND_UP_SECONDS)
+    if task.done():
+        with suppress(BaseException):
+            task.exception()

@@ -1,0 +1,67 @@
+"""Tools the client runs between two calls, as the gateway sees them: asked for in an answer, answered in a request."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from adapters.json_values import escape
+from adapters.relay_runtime import RelayTurnContext
+from relayweb.gateway.conversation import ToolCall
+
+log = logging.getLogger(__name__)
+
+# Says that start and end are those of the answer and of the request, not the tool's own.
+_METADATA = {"relay.observed_by": "gateway"}
+
+
+class ToolScopes:
+    """The tool scopes of one turn. Never raises: without them the call itself is still whole."""
+
+    def __init__(self, turn: RelayTurnContext) -> None:
+        self._turn = turn
+        self._running: dict[str, Any] = {}
+
+    def start(self, tool: ToolCall) -> bool:
+        """Opens a scope for a tool that an answer asks for; False when that is not possible."""
+        scope = self._turn.scope
+        if scope is None or not tool.id or tool.id in self._running:
+            return False
+        try:
+            with scope.entered():
+                self._running[tool.id] = scope.relay.tools.call(
+                    tool.name,
+                    escape(tool.arguments)[0],
+                    handle=scope.handle,
+                    tool_call_id=tool.id,
+                    metadata=_METADATA,
+                )
+        except Exception as error:
+            log.warning("the tool call %s is not recorded: %s", tool.name, error)
+            return False
+        return True
+
+    def finish(self, results: Mapping[str, Any]) -> list[str]:
+        """Closes the scopes whose results a request brings; returns their ids."""
+        done = [id for id in results if id in self._running]
+        for id in done:
+            self._end(id, results[id], None)
+        return done
+
+    def abandon(self) -> None:
+        """Closes what is left: no result was ever sent back."""
+        for id in list(self._running):
+            self._end(id, None, {**_METADATA, "outcome": "cancelled"})
+
+    def _end(self, id: str, result: Any, metadata: dict[str, str] | None) -> None:
+        handle, scope = self._running.pop(id), self._turn.scope
+        if scope is None:
+            return
+        try:
+            with scope.entered():
+                scope.relay.tools.call_end(
+                    handle, scope.relay.ToolExecutionResult(escape(result)[0]), metadata=metadata
+                )
+        except Exception as error:
+            log.warning("the end of a tool call is not recorded: %s", error)

@@ -1,0 +1,119 @@
+"""The way out: one pool of connections to all providers, and the upstream that is part of the product.
+
+The transport is used below httpx2's client on purpose: no redirects, no cookies, no retries, no default headers, and
+the bytes as they come.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import urllib.request
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import httpcore2
+import httpx2
+
+from relayweb.gateway.headers import Headers
+from relayweb.gateway.models import DEMO_SCHEME, is_forbidden_address
+from relayweb.gateway.upstreams import Target
+
+# Reading may take as long as a model thinks; a client that will not wait hangs up, and so do we.
+TIMEOUT = httpx2.Timeout(connect=15.0, write=120.0, read=1200.0, pool=None)
+_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30.0)
+
+
+class _Guarded(httpcore2.AsyncNetworkBackend):
+    """Refuses connections that ended at a link-local address, whatever name led there, before a byte is sent."""
+
+    def __init__(self, inner: httpcore2.AsyncNetworkBackend) -> None:
+        self._inner = inner
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        stream = await self._inner.connect_tcp(host, port, timeout, local_address, socket_options)
+        address = stream.get_extra_info("server_addr")
+        if address and is_forbidden_address(str(address[0])):
+            await stream.aclose()
+            raise httpcore2.ConnectError(f"{host} is at the link-local address {address[0]}, which is never contacted")
+        return stream
+
+    async def sleep(self, seconds: float) -> None:
+        await self._inner.sleep(seconds)
+
+
+def _network(proxy: str | None = None) -> httpx2.AsyncHTTPTransport:
+    transport = httpx2.AsyncHTTPTransport(limits=_LIMITS, proxy=proxy)
+    if proxy is None:
+        # httpx2 offers no way to hand its pool a network backend; a test fails when this stops working.
+        transport._pool._network_backend = _Guarded(transport._pool._network_backend)
+    return transport
+
+
+class Transports:
+    """Connections of one event loop. `close` once, at the end."""
+
+    def __init__(self, demo: httpx2.AsyncBaseTransport) -> None:
+        self._demo = demo
+        self._by_proxy: dict[str | None, httpx2.AsyncHTTPTransport] = {}
+
+    async def send(self, target: Target, method: str, url: str, headers: Headers, body: bytes) -> httpx2.Response:
+        """The provider's response once its head is there; iterate `response.stream` for the raw bytes, then aclose it.
+
+        Raises httpx2.TransportError (connection refused, time-out, protocol error) and httpx2.InvalidURL.
+        """
+        request = httpx2.Request(
+            method, url, headers=headers, content=body if body or method in ("POST", "PUT", "PATCH") else None
+        )
+        request.extensions["timeout"] = TIMEOUT.as_dict()
+        response = await self._for(request.url).handle_async_request(request)
+        response.request = request
+        return response
+
+    def _for(self, url: httpx2.URL) -> httpx2.AsyncBaseTransport:
+        if url.scheme == DEMO_SCHEME:
+            return self._demo
+        proxy = proxy_for(url.scheme, url.host)
+        if proxy not in self._by_proxy:
+            self._by_proxy[proxy] = _network(proxy)
+        return self._by_proxy[proxy]
+
+    async def close(self) -> None:
+        for transport in self._by_proxy.values():
+            await transport.aclose()
+        self._by_proxy.clear()
+
+
+def proxy_for(scheme: str, host: str) -> str | None:
+    """The proxy the environment names for this host (HTTPS_PROXY, NO_PROXY …); never one for this machine itself."""
+    proxies = urllib.request.getproxies_environment()
+    proxy = proxies.get(scheme) or proxies.get("all")
+    if not proxy or host == "localhost" or _is_loopback(host):
+        return None
+    return None if urllib.request.proxy_bypass(host) else proxy
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def read_all(response: httpx2.Response) -> bytes:
+    """The whole body as it came."""
+    return b"".join([part async for part in raw(response)])
+
+
+async def raw(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """The body's bytes as they arrive, without any decoding."""
+    stream = response.stream
+    assert isinstance(stream, httpx2.AsyncByteStream)
+    async for part in stream:
+        yield part
