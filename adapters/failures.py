@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from adapters.json_values import escape, to_json
@@ -12,7 +13,7 @@ MESSAGE_LIMIT = 4_096
 
 
 def is_wrapper(relay_error: BaseException, provider_error: BaseException) -> bool:
-    """Whether `relay_error` is `provider_error` as Relay's native side words it: "internal error: <type>: <message>"."""
+    """Whether `relay_error` is `provider_error` in Relay's native words: "internal error: <type>: <message>"."""
     if type(relay_error) is not RuntimeError:
         return False
     text, kind = str(relay_error), type(provider_error)
@@ -21,7 +22,7 @@ def is_wrapper(relay_error: BaseException, provider_error: BaseException) -> boo
 
 
 def describe(error: BaseException) -> AttemptFailed:
-    """What a provider's exception tells, read from its attributes: openai, anthropic, httpx, requests or any like them."""
+    """What a provider's exception tells, read from its attributes: openai, anthropic, httpx, requests and the like."""
     response = _get(error, "response")
     headers = _headers(response) or _headers(error)
     status = _first_int(_get(error, "status_code"), _get(error, "status"), _get(response, "status_code"))
@@ -80,11 +81,47 @@ def _body(error: BaseException, response: Any) -> str | None:
         return bytes(body).decode(errors="replace")
     if isinstance(body, str):
         return body
-    import json
-
     return json.dumps(escape(to_json(body))[0], ensure_ascii=False)
 
 
 def _clip(text: str, limit: int) -> str:
     clipped = text[:limit]
     return escape(clipped)[0] if not clipped.isascii() else clipped
+
+
+_BY_STATUS = {
+    400: "format_error",
+    401: "auth_error",
+    402: "billing_error",
+    403: "auth_error",
+    404: "model_not_found",
+    408: "timeout",
+    413: "context_overflow",
+    422: "format_error",
+    429: "rate_limit",
+    503: "overloaded",
+    529: "overloaded",
+}
+
+
+def error_class(value: Any) -> str:
+    """A short word for what went wrong: by HTTP status, by the kind of exception, or by an error object in a body.
+
+    `server_error`, `format_error`, `rate_limit`, `auth_error`, `billing_error`, `model_not_found`, `context_overflow`,
+    `overloaded`, `timeout`, `network_error`, else `unknown`.
+    """
+    status = _first_int(_get(value, "status_code"), _get(value, "status"), _get(_get(value, "response"), "status_code"))
+    if status is None and not isinstance(value, BaseException):
+        error = value.get("error") if isinstance(value, dict) else _get(value, "error")
+        code = error.get("code") if isinstance(error, dict) else _get(error, "code")
+        status = _first_int(code)
+        if status is None and error is not None:
+            return "server_error"
+    if status is not None and status >= 400:
+        return _BY_STATUS.get(status, "server_error" if status >= 500 else "format_error")
+    name = type(value).__name__.lower()
+    if isinstance(value, TimeoutError) or "timeout" in name:
+        return "timeout"
+    if isinstance(value, (ConnectionError, OSError)) or "connection" in name or "connect" in name:
+        return "network_error"
+    return "unknown"

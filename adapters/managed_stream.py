@@ -26,7 +26,7 @@ _NOTHING = object()
 
 
 class BypassRun:
-    """A stream that does not go through Relay. `on_chunk` and `accept_chunk` still hold; the finalizer is not called."""
+    """A stream beside Relay. `on_chunk` and `accept_chunk` still hold; the finalizer is not called."""
 
     def __init__(self, raw: Any, options: StreamOptions, *, blocking: bool) -> None:
         self.ended = False
@@ -122,7 +122,7 @@ class _Face:
 
 
 class ManagedLlmStream(_Face):
-    """A synchronous iterator over a managed (or bypassed) stream. Made by `relay_llm.stream`; close it or exhaust it."""
+    """A synchronous iterator over a managed or bypassed stream, made by `relay_llm.stream`. Close it or exhaust it."""
 
     def __init__(self, run: StreamRun | BypassRun, loop: asyncio.AbstractEventLoop | None) -> None:
         self._run = run
@@ -253,7 +253,7 @@ def _abandon(run: StreamRun | BypassRun, loop: asyncio.AbstractEventLoop | None)
 
 
 class AsyncManagedLlmStream(_Face):
-    """An async iterator over a managed (or bypassed) stream. Made by `relay_llm.stream_async`; close it or exhaust it."""
+    """An async iterator over a managed or bypassed stream, from `relay_llm.stream_async`. Close it or exhaust it."""
 
     def __init__(self, run: StreamRun | BypassRun) -> None:
         self._run = run

@@ -1,7 +1,8 @@
-"""One Relay runtime of one profile: its sessions, who wants managed execution, what still runs, and how it shuts down."""
+"""One Relay runtime of one profile: its sessions, who wants managed execution, what still runs, how it shuts down."""
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextvars
 import importlib
@@ -160,22 +161,22 @@ class RelayRuntime:
             self._sessions[session_id] = session
             return session
 
-    def run_in_session(self, session_id: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    def run_in_session(self, session: RelaySession | str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Call `function` in a copy of the caller's context whose current Relay scope is the session's."""
-        return self._session_context(session_id).run(function, *args, **kwargs)
+        return self._session_context(session).run(function, *args, **kwargs)
 
     async def run_in_session_async(
-        self, session_id: str, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any
+        self, session: RelaySession | str, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any
     ) -> T:
         """Await `function(…)` in a copy of the caller's context whose current Relay scope is the session's."""
-        import asyncio
 
         async def call() -> T:
             return await function(*args, **kwargs)
 
-        return await asyncio.get_running_loop().create_task(call(), context=self._session_context(session_id))
+        return await asyncio.get_running_loop().create_task(call(), context=self._session_context(session))
 
-    def _session_context(self, session_id: str) -> contextvars.Context:
+    def _session_context(self, wanted: RelaySession | str) -> contextvars.Context:
+        session_id = wanted if isinstance(wanted, str) else wanted.session_id
         session = self.get_session(session_id)
         if session is None:
             raise RuntimeClosed(f"no open session {session_id!r} in this runtime")
@@ -334,11 +335,11 @@ class NoopRelayRuntime:
     def ensure_session(self, session_id: str, *, platform: str = "", model: str = "", cwd: str | None = None) -> None:
         return None
 
-    def run_in_session(self, session_id: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    def run_in_session(self, session: RelaySession | str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         return function(*args, **kwargs)
 
     async def run_in_session_async(
-        self, session_id: str, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any
+        self, session: RelaySession | str, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any
     ) -> T:
         return await function(*args, **kwargs)
 

@@ -1,7 +1,7 @@
 """Relay scopes that can be closed in any order: one scope, one stack.
 
-A Relay scope stack is last-in-first-out, so scopes of overlapping work cannot share one. Every scope here is pushed on a
-stack of its own, made from its parent by a propagation context; the parent stays right and nothing blocks anything.
+A Relay scope stack is last-in-first-out, so scopes of overlapping work cannot share one. Every scope here is pushed on
+a stack of its own, made from its parent by a propagation context; the parent stays right and nothing blocks anything.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ class Scope:
     """
 
     __slots__ = ("context", "handle", "name", "relay", "stack")
+
+    context: Any
 
     def __init__(
         self,

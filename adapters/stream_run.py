@@ -354,7 +354,8 @@ class StreamRun:
         gate = self._gate = loop.create_future()
         timer = loop.call_later(seconds, _settle, gate, False) if seconds is not None else None
         try:
-            return await gate
+            woken: bool = await gate
+            return woken
         finally:
             self._gate = None
             if timer is not None:
