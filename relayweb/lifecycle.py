@@ -33,12 +33,13 @@ PARTS = [
     Part("relayweb.intercepts.publish", lambda m: m.start(), lambda m: m.close()),
     Part("relayweb.gateway.app", lambda m: m.startup(), lambda m: m.shutdown(), blocking=False),
 ]
+DEMO = Part("relayweb.demo_traffic", lambda m: m.start(), lambda m: m.close(), blocking=False)
 _started: list[tuple[Part, Any]] = []
 
 
-async def start() -> None:
-    """Start all parts, each before the next needs it."""
-    for part in PARTS:
+async def start(*, demo: bool = False) -> None:
+    """Start all parts, each before the next needs it; with `demo`, also what makes demo turns."""
+    for part in [*PARTS, DEMO] if demo else PARTS:
         try:
             module = importlib.import_module(part.module)
             await _run(part.start, module, part.blocking)

@@ -14,11 +14,10 @@ import logging
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -443,7 +442,7 @@ class Server(daphne_server.Server):
         port: TCP port to listen at; 0 takes a free one.
         start: awaited before listening.
         stop: awaited when the last answer is out.
-        ready: called with the address listened at.
+        ready: awaited with the host and port listened at.
     """
 
     def __init__(self, application: Any, host: str, port: int, *, start: Any, stop: Any, ready: Any) -> None:
@@ -502,7 +501,7 @@ class Server(daphne_server.Server):
             return await self._end()
         reactor.callLater(1, self.application_checker)
         reactor.callLater(2, self.timeout_checker)
-        self._ready(self._host, self._listener.getHost().port)
+        await self._ready(self._host, self._listener.getHost().port)
 
     def create_application(self, protocol: Any, scope: Message) -> Inbox | None:
         if protocol not in self.connections:
@@ -596,13 +595,14 @@ def _reading(protocol: Any) -> tuple[Callable[[], None], Callable[[], None]]:
     return transport.pauseProducing, transport.resumeProducing
 
 
-def serve(host: str, port: int, ready: Callable[[str, int], None]) -> None:
+def serve(host: str, port: int, ready: Callable[[str, int], Awaitable[None]], *, demo: bool = False) -> None:
     """Run relayweb on Daphne until told to stop.
 
     Args:
         host: address to listen at.
         port: TCP port.
-        ready: called with host and port when the first request may come.
+        ready: awaited with host and port when the first request may come.
+        demo: keep making turns with the demo provider.
 
     Raises:
         OSError: the address cannot be listened at, or a part could not start.
@@ -610,5 +610,4 @@ def serve(host: str, port: int, ready: Callable[[str, int], None]) -> None:
     from relayweb import lifecycle
     from relayweb.asgi import application
 
-    Server(application, host, port, start=lifecycle.start, stop=lifecycle.stop, ready=ready).run()
-    sys.stdout.flush()
+    Server(application, host, port, start=partial(lifecycle.start, demo=demo), stop=lifecycle.stop, ready=ready).run()

@@ -151,14 +151,15 @@ async def stopped():
     print("left", json.dumps(left), flush=True)
 
 
-def ready(host, port):
+async def ready(host, port):
     print(f"relayweb is at http://{host}:{port}", flush=True)
 
 
 if __name__ == "__main__":
     server.GRACE_SECONDS = float(os.environ.get("GRACE", "2"))
     server.LINGER_SECONDS = 3
-    running = server.Server(application, "127.0.0.1", 0, start=nothing, stop=stopped, ready=ready)
+    port = int(sys.argv[1]) if sys.argv[1:] else 0
+    running = server.Server(application, "127.0.0.1", port, start=nothing, stop=stopped, ready=ready)
     running.ping_interval = 0.5
     try:
         running.run()

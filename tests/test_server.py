@@ -259,10 +259,16 @@ def test_a_websocket_whose_application_ends_is_closed(server: Server, deed: str,
         assert connection.close_code == code
 
 
+UPGRADE = """Host: x
+Upgrade: websocket
+Connection: Upgrade
+Sec-WebSocket-Version: 13
+Sec-WebSocket-Key: dGVzdGluZ3Rlc3RpbmcxMg=="""
+
+
 def test_only_sockets_that_can_answer_are_pinged(server: Server) -> None:
     def pinged(path: str) -> bytes:
-        key = "Upgrade: websocket\nConnection: Upgrade\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGVzdGluZ3Rlc3RpbmcxMg=="
-        with server.raw(f"GET {path} HTTP/1.1\nHost: x\n{key}") as connection:
+        with server.raw(f"GET {path} HTTP/1.1\n{UPGRADE}") as connection:
             assert b" 101 " in read_until(connection, b"\r\n\r\n")
             connection.settimeout(4)
             try:
@@ -275,12 +281,10 @@ def test_only_sockets_that_can_answer_are_pinged(server: Server) -> None:
 
 
 def test_a_port_in_use_is_said_plainly(server: Server) -> None:
-    code = f"from tests import server_app as a; a.server.Server(a.application, '127.0.0.1', {server.port}, start=a.nothing, stop=a.stopped, ready=a.ready).run()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=PROJECT, env=server.served.env, capture_output=True, timeout=20
-    )
+    command = [*server.served.command, str(server.port)]
+    done = subprocess.run(command, cwd=PROJECT, env=server.served.env, capture_output=True, timeout=20)
     assert done.returncode == 1
-    assert f"cannot listen at 127.0.0.1:{server.port}" in done.stderr.decode().splitlines()[-1]
+    assert f"cannot listen at 127.0.0.1:{server.port}" in done.stderr.decode()
 
 
 def test_stopping_lets_answers_finish_and_takes_no_new_work(stoppable: Callable[..., Server]) -> None:

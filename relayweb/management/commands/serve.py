@@ -1,33 +1,34 @@
 from __future__ import annotations
 
+import asyncio
 from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from relayweb import conf
+from relayweb import conf, welcome
 
 
 class Command(BaseCommand):
     help = "Serve doors, gateway, pages and API until told to stop (SIGTERM or Ctrl-C)."
-    requires_system_checks: list[str] = []  # a second of every start; `relayweb check` does not need a server
+    # They take a second of every start and look for mistakes in code, not in an installation.
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
         parser.add_argument("--port", type=int, default=8000, help="port to listen at (default: %(default)s)")
-        parser.add_argument("--demo", action="store_true", help="make some turns with the demo provider, for a look")
+        parser.add_argument("--demo", action="store_true", help="keep making turns with the demo provider, for a look")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        conf.allow_host(options["host"])
-        self.options = options
         from relayweb import server
 
+        conf.allow_host(options["host"])
         try:
-            server.serve(options["host"], options["port"], self.ready)
+            server.serve(options["host"], options["port"], self.ready, demo=options["demo"])
         except OSError as error:
             raise CommandError(str(error)) from None
 
-    def ready(self, host: str, port: int) -> None:
+    async def ready(self, host: str, port: int) -> None:
         base = conf.remember_served_url(host, port)
-        self.stdout.write(f"relayweb is at {base}")
+        self.stdout.write(await asyncio.to_thread(welcome.text, base, always_link=self.stdout.isatty()))
         self.stdout.flush()
