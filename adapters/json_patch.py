@@ -130,7 +130,8 @@ def _diff(a: Any, b: Any, path: str, patch: list[PatchOp]) -> None:
                 patch.append({"op": "remove", "path": pointer(path, key)})
         for key, value in b.items():
             if key in a:
-                _diff(a[key], value, pointer(path, key), patch)
+                if a[key] is not value:
+                    _diff(a[key], value, pointer(path, key), patch)
             else:
                 patch.append({"op": "add", "path": pointer(path, key), "value": value})
     elif isinstance(a, list) and isinstance(b, list):
@@ -162,7 +163,7 @@ def _diff_list(a: list[Any], b: list[Any], path: str, patch: list[PatchOp]) -> N
 
 def _gaps(old: list[Any], new: list[Any]) -> list[tuple[list[Any], list[Any]]]:
     """What differs between two lists, cut at the elements they have in common (longest common subsequence)."""
-    if not old or not new or len(old) * len(new) > _LCS_CELLS:
+    if not old or not new or len(old) == len(new) == 1 or len(old) * len(new) > _LCS_CELLS:
         return [(old, new)]
     a, b = [canonical(x) for x in old], [canonical(x) for x in new]
     if None in a or None in b or not set(a) & set(b):

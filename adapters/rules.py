@@ -19,7 +19,7 @@ from adapters import json_patch
 from adapters.actions import ACTIONS
 from adapters.actions.base import Action, Block, Draft, Effect, Facts, Fault, Field, Redactor, Respond, RuleError
 from adapters.json_values import canonical, escape
-from adapters.marks import Result, Rewrite
+from adapters.marks import PatchOp, Result, Rewrite
 
 _log = logging.getLogger(__name__)
 
@@ -212,6 +212,7 @@ class Stage:
     before: Draft
     after: Draft
     duration_us: float
+    patch: list[PatchOp]
     error: str | None = None
 
 
@@ -230,7 +231,15 @@ class Outcome:
 
     def rewrites(self) -> list[Rewrite]:
         """The ledger entries, redacted like the bodies and escaped for Relay."""
-        return [_rewrite(i, stage, self.redactors, self.etag) for i, stage in enumerate(self.stages)]
+        rewrites: list[Rewrite] = []
+        known: dict[int, int] = {}
+        for i, stage in enumerate(self.stages):
+            for body in (stage.before.body, stage.after.body):
+                if id(body) not in known:
+                    known[id(body)] = size(body)
+            sizes = known[id(stage.before.body)], known[id(stage.after.body)]
+            rewrites.append(_rewrite(i, stage, self.redactors, self.etag, sizes))
+        return rewrites
 
 
 def run(rules: RuleSet, body: dict[str, Any], facts: Facts, headers: dict[str, Any] | None = None) -> Outcome:
@@ -262,7 +271,7 @@ def run(rules: RuleSet, body: dict[str, Any], facts: Facts, headers: dict[str, A
 def _run_one(rule: Rule, draft: Draft) -> Stage:
     disabled = failures.disabled(rule)
     if disabled:
-        return Stage(rule, "error", draft, draft, 0.0, disabled)
+        return Stage(rule, "error", draft, draft, 0.0, [], disabled)
     started = time.perf_counter()
     error: str | None = None
     after = draft
@@ -276,19 +285,17 @@ def _run_one(rule: Rule, draft: Draft) -> Stage:
     if error is None and took > SLOW_S:
         error, after = f"took {took:.1f} s (limit {SLOW_S:g} s)", draft
     failures.note(rule, error)
-    return Stage(rule, "error" if error else _result(draft, after), draft, after, took * 1e6, error)
+    patch = [] if after.body is draft.body else json_patch.diff(draft.body, after.body)
+    return Stage(rule, "error" if error else _result(draft, after, patch), draft, after, took * 1e6, patch, error)
 
 
-def _result(before: Draft, after: Draft) -> Result:
+_RESULTS: dict[type[Effect], Result] = {Block: "block", Respond: "respond", Fault: "fault"}
+
+
+def _result(before: Draft, after: Draft, patch: list[PatchOp]) -> Result:
     if after.effect is not None:
-        return {Block: "block", Respond: "respond", Fault: "fault"}[type(after.effect)]  # type: ignore[return-value]
-    if after is before or (
-        after.headers == before.headers and after.redactors == before.redactors and after.body is before.body
-    ):
-        return "miss"
-    if after.body is not before.body and after.headers == before.headers and after.redactors == before.redactors:
-        return "hit" if json_patch.diff(before.body, after.body) else "miss"
-    return "hit"
+        return _RESULTS[type(after.effect)]
+    return "hit" if patch or after.headers != before.headers or after.redactors != before.redactors else "miss"
 
 
 def redacted(value: Any, redactors: Sequence[Redactor]) -> Any:
@@ -306,14 +313,11 @@ def size(body: Any) -> int:
         return len(canonical(escape(body)[0]) or "")
 
 
-def _rewrite(position: int, stage: Stage, redactors: Sequence[Redactor], etag: str) -> Rewrite:
+def _rewrite(position: int, stage: Stage, redactors: Sequence[Redactor], etag: str, sizes: tuple[int, int]) -> Rewrite:
     rule, before, after = stage.rule, stage.before, stage.after
-    patch: list[Any] = []
-    bytes_before = size(before.body)
-    bytes_after = bytes_before
-    if after.body is not before.body:
+    patch = stage.patch
+    if patch and redactors:
         patch = json_patch.diff(redacted(before.body, redactors), redacted(after.body, redactors))
-        bytes_after = size(after.body)
     rewrite = Rewrite(
         position=position,
         key=rule.key,
@@ -326,8 +330,8 @@ def _rewrite(position: int, stage: Stage, redactors: Sequence[Redactor], etag: s
         patch=escape(patch)[0],
         headers=changed_headers(before.headers, after.headers),
         duration_us=round(stage.duration_us, 1),
-        bytes_before=bytes_before,
-        bytes_after=bytes_after,
+        bytes_before=sizes[0],
+        bytes_after=sizes[1],
         ruleset=etag,
     )
     if isinstance(after.effect, Block):
