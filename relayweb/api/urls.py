@@ -1,2 +1,5 @@
-app_name = "api"
-urlpatterns: list[object] = []
+from django.urls import path
+
+from relayweb.api.views import api
+
+urlpatterns = [path("api/v1/", api.urls)]

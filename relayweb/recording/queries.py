@@ -11,6 +11,8 @@ from uuid import UUID
 from django.db.models import Count, Max, Min, Q, QuerySet
 
 from relayweb.recording import rows, tree
+from relayweb.recording.bodies import events, request, response, rewrites
+from relayweb.recording.chunks import page as chunks
 from relayweb.recording.models import Ledger, Rewrite, Scope
 from relayweb.recording.overview import facets, histogram
 from relayweb.recording.query_language import Query, QueryError, parse
@@ -20,15 +22,23 @@ from relayweb.recording.turn_filter import turns_matching
 __all__ = [
     "CursorError",
     "QueryError",
+    "chunks",
+    "events",
     "facets",
     "histogram",
     "latest_seq",
+    "nodes_of",
+    "read_rows",
+    "request",
+    "response",
+    "rewrites",
     "scope",
     "session",
     "sessions",
     "turn",
     "turn_nodes",
     "turn_summary",
+    "turn_uuids",
     "turns",
 ]
 
@@ -220,9 +230,8 @@ _SUMS = {
 }
 
 
-def _grouped(found: QuerySet[Any]) -> QuerySet[Any, dict[str, Any]]:
-    grouped: Any = found.order_by().values("session_id").annotate(newest_us=Max("start_us"), **_SUMS)
-    return grouped
+def _grouped(found: QuerySet[Any]) -> Any:
+    return found.order_by().values("session_id").annotate(newest_us=Max("start_us"), **_SUMS)
 
 
 def _session(found: Mapping[str, Any]) -> dict[str, Any]:

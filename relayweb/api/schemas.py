@@ -1,0 +1,200 @@
+"""The answers of the API, for OpenAPI. Unknown is null, never 0; times are RFC 3339 in UTC with microseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ninja import Field, Schema
+
+
+class Problem(Schema):
+    """What is wrong, where, and what mends it."""
+
+    error: str
+    field: str | None = Field(None, description="The parameter that is wrong.")
+    column: int | None = Field(None, description="1-based place in `q`.")
+    length: int | None = None
+    suggestion: str | None = Field(None, description="What the wrong term of `q` could read instead.")
+
+
+class Usage(Schema):
+    """`input_tokens` is everything the model read, cached included; `output_tokens` everything it wrote."""
+
+    input_tokens: int | None
+    output_tokens: int | None
+    cached_tokens: int | None
+    cache_write_tokens: int | None
+    reasoning_tokens: int | None
+    total_tokens: int | None
+    complete: bool = Field(description="False: the numbers are a lower bound.")
+
+
+class Error(Schema):
+    type: str | None
+    status: int | None
+    message: str | None
+
+
+class Turn(Schema):
+    uuid: str
+    session_id: str | None
+    turn_id: str | None
+    parent_turn_uuid: str | None
+    profile: str | None
+    name: str
+    asked: str | None = Field(description="First words of what the user asked.")
+    status: str = Field(description="running, ok, failed, cancelled, blocked or interrupted")
+    outcome: str | None
+    started_at: str | None
+    ended_at: str | None
+    start_us: int | None
+    end_us: int | None
+    last_us: int | None
+    duration_us: int | None
+    ttft_us: int | None
+    logical_calls: int
+    attempts: int
+    retries: int
+    rewrites: int
+    tools: int
+    chunks: int
+    subagents: int
+    usage: Usage
+    cost_usd: float | None
+    wasted_usd: float | None
+    models: list[str]
+    providers: list[str]
+    error: Error | None
+    flags: list[str]
+    seq: int
+
+
+class Node(Schema):
+    """A node of the tree. A logical call adds call_role, api_request_id and retries; an attempt what is listed last."""
+
+    uuid: str
+    parent_uuid: str | None
+    turn_uuid: str
+    role: str = Field(description="session, turn, subagent, logical_call, attempt, tool or scope")
+    category: str | None
+    name: str
+    status: str
+    outcome: str | None
+    started_at: str | None
+    ended_at: str | None
+    start_us: int | None
+    end_us: int | None
+    last_us: int | None
+    duration_us: int | None
+    flags: list[str]
+    error: Error | None
+    depth: int | None
+    seq: int
+    children: list[Node] = []
+    call_role: str | None = None
+    api_request_id: str | None = None
+    retries: int | None = None
+    provider: str | None = None
+    model: str | None = None
+    api_mode: str | None = None
+    attempt: int | None = None
+    streaming: bool | None = None
+    ttft_us: int | None = None
+    chunk_count: int | None = None
+    finish_reason: str | None = None
+    stream_finish_reason: str | None = None
+    usage: Usage | None = None
+    cost_usd: float | None = None
+    rewrites: list[dict[str, Any]] = []
+
+
+class TurnWithTree(Turn):
+    tree: Node | None
+
+
+class TurnPage(Schema):
+    turns: list[Turn]
+    next: str | None = Field(description="`cursor` of the next page; null at the end.")
+
+
+class Session(Schema):
+    session_id: str
+    turns: int
+    running: int
+    failed: int
+    started_at: str | None
+    last_at: str | None
+    start_us: int | None
+    last_us: int | None
+
+
+class SessionPage(Schema):
+    sessions: list[Session]
+    next: str | None
+
+
+class SessionWithTurns(Schema):
+    session_id: str
+    turn_count: int
+    running: int
+    failed: int
+    started_at: str | None
+    last_at: str | None
+    start_us: int | None
+    last_us: int | None
+    turns: list[Turn]
+    next: str | None
+
+
+class RequestBody(Schema):
+    """The provider's request as recorded, and what the app gave where an intercept changed it."""
+
+    request: Any
+    app: Any = None
+    headers: Any = None
+    escaped: list[str] = []
+
+
+class ResponseBody(Schema):
+    """The provider's answer as recorded; `partial` says it was put together from the chunks of a cut stream."""
+
+    response: Any
+    partial: bool = False
+
+
+class Chunk(Schema):
+    index: int | None
+    at: str | None
+    at_us: int | None
+    kind: str = Field(description="text, reasoning, tool or other")
+    size: int | None
+    text: str | None
+    finish_reason: str | None
+    usage: Usage | None
+    content: Any = Field(None, description="The chunk as the provider sent it; null where the core did not see it.")
+
+
+class ChunkPage(Schema):
+    chunks: list[Chunk]
+    count: int
+    next: int | None = Field(description="`offset` of the next page; null at the end.")
+
+
+class Rewrites(Schema):
+    """The request from stage to stage: what the app gave, after each intercept, what the provider got."""
+
+    stages: list[dict[str, Any]]
+    rewrites: list[dict[str, Any]]
+
+
+class Events(Schema):
+    events: list[dict[str, Any]] = Field(description="The ATOF events as recorded, in the order they were accepted.")
+
+
+class Ruleset(Schema):
+    etag: str
+    rules: list[dict[str, Any]]
+
+
+class Health(Schema):
+    status: str

@@ -1,0 +1,157 @@
+"""Requests, answers and rewrites of one scope, put together from its events. Read only when somebody opens them."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from adapters import accumulators, json_patch, marks
+from relayweb.recording import chunks, stored
+from relayweb.recording.models import Event, Rewrite, Scope
+from relayweb.recording.stored import Reader, member
+
+Bodies = dict[str, Any]
+Text = bytes | None
+
+
+def _shown(uuid: UUID) -> tuple[Any, Any] | None:
+    return Scope.objects.filter(uuid=uuid).values_list("start_seq", "end_seq").first()
+
+
+def _text(reader: Reader, seq: int | None) -> Text:
+    found = stored.event(seq)
+    return None if found is None else reader.texts([found])[0]
+
+
+def _marks(reader: Reader, uuid: UUID, *wanted: str) -> list[tuple[str, bytes]]:
+    """The marks of these names under a scope: name and text, in the order they were accepted."""
+    under = list(Event.objects.filter(mark_of=uuid, kind=Event.Kind.MARK).order_by("seq"))
+    named = ((stored.load(member(text, "name")), text) for text in reader.texts(under))
+    return [(name, text) for name, text in named if name in wanted]
+
+
+def request(uuid: UUID) -> dict[str, Text | list[Any]] | None:
+    """What was asked of the provider, as JSON texts; None if there is no such scope.
+
+    Returns:
+        `request`: the provider's body (for scopes that are no llm call: their input), `app`: the body the app gave
+        where an intercept changed it, else null, `headers`, and `escaped`: pointers of values Relay could not encode.
+    """
+    seqs = _shown(uuid)
+    if seqs is None:
+        return None
+    reader = Reader()
+    start = _text(reader, seqs[0])
+    name = stored.load(member(start, "name"))
+    if name == marks.ATTEMPT_BLOCKED:
+        return {"request": member(start, "data", "request"), "app": None, "headers": None, "escaped": []}
+    is_call = stored.load(member(start, "category")) == "llm"
+    body = member(start, "data", "content") if is_call else None
+    found: dict[str, Text | list[Any]] = {
+        "request": body if body is not None else member(start, "data"),
+        "app": None,
+        "headers": member(start, "data", "headers") if is_call else None,
+        "escaped": [],
+    }
+    for _, text in _marks(reader, uuid, marks.REQUEST):
+        data = stored.members(member(text, "data") or b"{}")
+        if "provider" in data:
+            found["request"] = data["provider"]
+        if "app" in data:
+            found["app"] = data["app"]
+        found["escaped"] = stored.load(data.get("escaped")) or []
+    return found
+
+
+def response(uuid: UUID) -> dict[str, Text | bool] | None:
+    """What came back, as JSON text; None if there is no such scope.
+
+    Returns:
+        `response`: the answer (for other scopes: their output), null where nothing was recorded. `partial`: it was put
+        together from the chunks of a stream that has no end or no answer in it. `failure`: what the provider answered
+        to a failed attempt (`relay.attempt_failed`), else null.
+    """
+    found = Scope.objects.filter(uuid=uuid).values_list("end_seq", "api_mode").first()
+    if found is None:
+        return None
+    reader = Reader()
+    answer = member(_text(reader, found[0]), "data")
+    failed = _marks(reader, uuid, marks.ATTEMPT_FAILED)
+    partial = _from_chunks(uuid, found[1]) if answer in (None, b"{}") else None
+    return {
+        "response": answer if partial is None else partial,
+        "partial": partial is not None,
+        "failure": member(failed[0][1], "data") if failed else None,
+    }
+
+
+def _from_chunks(uuid: UUID, api_mode: str | None) -> Text:
+    accumulator = accumulators.for_api_mode(api_mode or "")
+    if accumulator is None:
+        return None
+    seen = False
+    for chunk in chunks.contents(uuid):
+        accumulator.observe(chunk)
+        seen = True
+    return stored.dump(accumulator.finalize()) if seen else None
+
+
+def rewrites(uuid: UUID) -> dict[str, list[dict[str, Any]]] | None:
+    """The request from stage to stage; None if there is no such scope.
+
+    Returns:
+        `stages`: first `{"name": "app", "body"}`, then one for each intercept with its patch and the body after it
+        (in shadow mode the body as it stayed), last `{"name": "provider", "body"}`. A patch that does not fit what was
+        recorded gives `problem` and leaves the body as it was. `rewrites`: the marks' data, in order.
+    """
+    asked = request(uuid)
+    if asked is None:
+        return None
+    reader = Reader()
+    ran = list(Rewrite.objects.filter(attempt_uuid=uuid).order_by("position", "seq"))
+    events = {event.seq: event for event in Event.objects.filter(seq__in=[r.seq for r in ran])}
+    texts = dict(zip(events, reader.texts(list(events.values())), strict=True))
+    provider = stored.load(asked["request"] if isinstance(asked["request"], bytes) else None)
+    body = stored.load(asked["app"]) if isinstance(asked["app"], bytes) else provider
+    stages: list[dict[str, Any]] = [{"name": "app", "body": body}]
+    told: list[dict[str, Any]] = []
+    for rewrite in ran:
+        data = stored.load(member(texts.get(rewrite.seq), "data"))
+        data = data if isinstance(data, dict) else {}
+        told.append({**data, "attempt": str(uuid)})
+        stage = {**data, "patch": data.get("patch") or []}
+        if rewrite.mode != "shadow":
+            body, problem = _patched(body, stage["patch"])
+            if problem:
+                stage["problem"] = problem
+        stages.append({**stage, "body": body})
+    stages.append({"name": "provider", "body": provider})
+    return {"stages": stages, "rewrites": told}
+
+
+def _patched(body: Any, patch: Any) -> tuple[Any, str | None]:
+    if not patch:
+        return body, None
+    try:
+        return json_patch.apply(body, patch), None
+    except (json_patch.PatchError, KeyError, TypeError) as error:
+        return body, str(error)
+
+
+def events(uuid: UUID, *, limit: int = 500, offset: int = 0) -> dict[str, Any] | None:
+    """The ATOF events of a scope as JSON texts, its marks included (chunk marks are in `chunks`).
+
+    Returns:
+        `events`: texts in the order they were accepted; `seqs` and `flags` beside them; `next`: offset or None.
+        None if there is no such scope.
+    """
+    if _shown(uuid) is None:
+        return None
+    page = list(stored.events_of(uuid)[offset : offset + limit + 1])
+    more, page = len(page) > limit, page[:limit]
+    return {
+        "events": Reader().texts(page),
+        "seqs": [event.seq for event in page],
+        "flags": [[flag.name.lower() for flag in Event.Flag if event.flags & flag] for event in page],
+        "next": offset + limit if more else None,
+    }

@@ -1,0 +1,193 @@
+"""The chunks of a streamed attempt: Relay's `llm.chunk` marks and the core's content, joined by chunk index."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from relayweb.recording import blocks, content, stored
+from relayweb.recording.compression import CONTENT
+from relayweb.recording.conventions import ChunkFacts, chunk_content, read_chunk, read_chunk_mark
+from relayweb.recording.models import ChunkBlock, Content, Scope
+from relayweb.recording.recent import Recent
+from relayweb.recording.rows import rfc3339
+
+
+class Chunk(msgspec.Struct, gc=False):
+    """One chunk as far as it is known. `data` is that of its mark, `body` its content as JSON text."""
+
+    at_us: int
+    data: bytes | None = None
+    body: bytes | None = None
+    length: int | None = None
+    """Characters of a chunk whose content a redact rule keeps off the record."""
+
+
+_Decoded = tuple[tuple[int, int, bytes | None, bytes | None, int | None], ...]
+"""Of one block: index (-1 unknown), µs, data of the mark, content, length."""
+
+
+class _Blocks:
+    """Blocks decoded lately, so that a growing stream does not decode its beginning again for every frame."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._recent: Recent[tuple[int, int, int], _Decoded] = Recent(128)
+
+    def read(self, block: ChunkBlock) -> _Decoded:
+        key = (block.id, block.last_seq, block.count)
+        with self._lock:
+            found = self._recent.get(key)
+        if found is None:
+            found = tuple(_marks(block) if block.kind == ChunkBlock.Kind.MARKS else _contents(block))
+            with self._lock:
+                self._recent.put(key, found)
+                self._recent.trim()
+        return found
+
+
+_blocks = _Blocks()
+
+
+class _MarkEvent(msgspec.Struct):
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Index(msgspec.Struct):
+    chunk_index: int | None = None
+
+
+class _ContentData(msgspec.Struct):
+    first: int = 0
+    chunks: list[msgspec.Raw] = []
+    redacted: bool = False
+
+
+_event = msgspec.json.Decoder(_MarkEvent).decode
+_index = msgspec.json.Decoder(_Index).decode
+_content = msgspec.json.Decoder(_ContentData).decode
+
+
+def _texts(block: ChunkBlock) -> Iterator[tuple[int, bytes]]:
+    """Time in µs and JSON text of each mark in a block."""
+    marks, root = blocks.decode(block.kind, bytes(block.body))
+    if block.kind == ChunkBlock.Kind.MARKS:
+        templates = {mark.template for mark in marks}
+        rows = Content.objects.filter(id__in=templates).values_list("id", "body")
+        texts = {number: content.decode(bytes(body), CONTENT.expand).text for number, body in rows}
+        for mark in marks:
+            mark.text = texts.get(mark.template, b"{}")
+    for mark in blocks.shown(marks):
+        yield mark.at_ns // 1000, blocks.fill(mark, str(block.attempt_uuid), root)
+
+
+def _data(text: bytes) -> bytes:
+    try:
+        return bytes(_event(text).data)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return stored.member(text, "data") or b"null"
+
+
+def _marks(block: ChunkBlock) -> Iterator[tuple[int, int, bytes | None, bytes | None, int | None]]:
+    for at_us, text in _texts(block):
+        data = _data(text)
+        try:
+            index = _index(data).chunk_index
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            index = None
+        yield -1 if index is None or index < 0 else index, at_us, data, None, None
+
+
+def _contents(block: ChunkBlock) -> Iterator[tuple[int, int, bytes | None, bytes | None, int | None]]:
+    for at_us, text in _texts(block):
+        data = _data(text)
+        try:
+            told = _content(data)
+            first, items, redacted = told.first, [bytes(c) for c in told.chunks], told.redacted
+        except (msgspec.DecodeError, msgspec.ValidationError):  # lone surrogates, or another shape
+            first, items, redacted = 0, stored.items(stored.member(data, "chunks") or b"[]"), False
+            start = stored.load(stored.member(data, "first"))
+            first = start if isinstance(start, int) else 0
+        for at, item in enumerate(items):
+            length = stored.load(stored.member(item, "length")) if redacted else None
+            yield first + at, at_us, None, None if redacted else item, length if isinstance(length, int) else None
+
+
+def joined(attempt: UUID) -> list[tuple[int, Chunk]]:
+    """All chunks of an attempt with their index, in order. A mark that tells no index follows those that do."""
+    found: dict[int, Chunk] = {}
+    nameless: list[Chunk] = []
+    said: list[tuple[int, int, bytes | None, int | None]] = []
+    for block in ChunkBlock.objects.filter(attempt_uuid=attempt).order_by("first_seq", "id"):
+        for index, at_us, data, body, length in _blocks.read(block):
+            if block.kind != ChunkBlock.Kind.MARKS:
+                said.append((index, at_us, body, length))
+            elif index < 0:
+                nameless.append(Chunk(at_us, data))
+            elif index not in found or at_us < found[index].at_us:
+                found[index] = Chunk(at_us, data)
+    for index, at_us, body, length in said:
+        chunk = found.setdefault(index, Chunk(at_us))
+        chunk.body, chunk.length = body, length
+    last = max(found, default=-1)
+    nameless.sort(key=lambda chunk: chunk.at_us)
+    return sorted(found.items()) + [(last + 1 + i, chunk) for i, chunk in enumerate(nameless)]
+
+
+def contents(attempt: UUID) -> Iterator[Any]:
+    """The content of each chunk, in order, as far as it is on record."""
+    return (stored.load(chunk.body) for _, chunk in joined(attempt) if chunk.body is not None)
+
+
+def page(attempt: UUID | str, *, offset: int = 0, limit: int = 500, raw: bool = False) -> dict[str, Any] | None:
+    """Some chunks of an attempt, in the order of their index; with `raw` their content as JSON text, unparsed.
+
+    Returns:
+        `chunks`: [{"index", "at", "at_us", "kind", "size", "text", "finish_reason", "usage", "error", "content"}];
+        `size` counts characters of text, None where the content is unknown; `count`: how many there are; `next`:
+        offset of the next page, None at the end. None if there is no such scope.
+    """
+    uuid = attempt if isinstance(attempt, UUID) else UUID(attempt)
+    api_mode = Scope.objects.filter(uuid=uuid).values_list("api_mode").first()
+    if api_mode is None:
+        return None
+    everything = joined(uuid)
+    some = everything[offset : offset + limit]
+    return {
+        "chunks": [_chunk(index, chunk, api_mode[0], raw) for index, chunk in some],
+        "count": len(everything),
+        "next": offset + limit if offset + limit < len(everything) else None,
+    }
+
+
+def _chunk(index: int, chunk: Chunk, api_mode: str | None, raw: bool) -> dict[str, Any]:
+    facts = read_chunk_mark(stored.load(chunk.data), api_mode=api_mode) if chunk.data else ChunkFacts()
+    kind, text, size, body = facts.kind, None, chunk.length, None
+    if chunk.body is not None:
+        body = stored.load(chunk.body)
+        kind, text = chunk_content(api_mode, body)
+        size = len(text)
+        said = read_chunk(api_mode, body)
+        facts = msgspec.structs.replace(
+            facts,
+            finish_reason=facts.finish_reason or said.finish_reason,
+            usage=facts.usage if facts.usage.known else said.usage,
+            error=facts.error or said.error,
+        )
+    return {
+        "index": index,
+        "at": rfc3339(chunk.at_us),
+        "at_us": chunk.at_us,
+        "kind": kind,
+        "event_type": facts.event_type,
+        "size": size,
+        "text": text,
+        "finish_reason": facts.finish_reason,
+        "usage": facts.usage.as_dict() if facts.usage.known else None,
+        "error": facts.error.as_dict() if facts.error else None,
+        "content": body if chunk.body is None or not raw else msgspec.Raw(chunk.body),
+    }
