@@ -11,6 +11,7 @@ from relayweb.access.models import Token
 
 class Command(BaseCommand):
     help = "Make, list and revoke the tokens programs use at the doors, the gateway and the API."
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)

@@ -12,6 +12,7 @@ from relayweb.recording.writer import writer
 
 class Command(BaseCommand):
     help = "Import recorded events, one ATOF event a line, gzip or zstd or plain. Importing twice is harmless."
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("paths", nargs="+", metavar="PATH", help="a file; - is standard input")

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from relayweb.access import links
+from relayweb.access.models import LoginLink
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_link_logs_in_once(client: Client) -> None:
+    path = links.create()
+    answer = client.get(path)
+    assert (answer.status_code, answer.url) == (302, "/")
+    assert client.session["_auth_user_id"] == str(User.objects.get(username="admin").pk)
+    again = Client().get(path)
+    assert again.status_code == 403
+    assert b"used before" in again.content
+
+
+def test_a_preview_of_a_link_does_not_use_it_up(client: Client) -> None:
+    path = links.create()
+    assert Client().head(path).status_code == 405
+    assert client.get(path).status_code == 302
+
+
+def test_an_old_link_is_refused_and_forgotten(client: Client) -> None:
+    path = links.create()
+    LoginLink.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert client.get(path).status_code == 403
+    links.create()
+    assert LoginLink.objects.count() == 1
+
+
+def test_a_made_up_link_is_refused(client: Client) -> None:
+    assert client.get("/login/abc/").status_code == 403
+
+
+def test_a_link_is_stored_as_a_digest() -> None:
+    secret = links.create().split("/")[2]
+    assert secret not in str(LoginLink.objects.values_list()[0])
+
+
+def test_a_person_who_was_shut_out_stays_out(client: Client) -> None:
+    path = links.create()
+    User.objects.update(is_active=False)
+    assert client.get(path).status_code == 403
+
+
+@pytest.mark.parametrize(("role", "staff"), [("viewer", False), ("operator", True), ("admin", True)])
+def test_a_new_person_gets_the_role_asked_for(role: str, staff: bool) -> None:
+    links.create("ada", role)
+    ada = User.objects.get(username="ada")
+    assert [group.name for group in ada.groups.all()] == [role]
+    assert (ada.is_staff, ada.has_usable_password()) == (staff, False)
+
+
+def test_a_link_does_not_change_the_role_of_a_person() -> None:
+    links.create("ada", "viewer")
+    links.create("ada", "admin")
+    assert list(User.objects.get(username="ada").groups.values_list("name", flat=True)) == ["viewer"]
+
+
+def test_the_login_page_takes_a_password_and_tells_of_links(client: Client) -> None:
+    ada = User.objects.create_user("ada", password="correct horse")
+    ada.groups.add(Group.objects.get(name="viewer"))
+    page = client.get("/login/")
+    assert b"relayweb login" in page.content
+    wrong = client.post("/login/", {"username": "ada", "password": "wrong"})
+    assert wrong.status_code == 200
+    right = client.post("/login/?next=/sessions/", {"username": "ada", "password": "correct horse"})
+    assert (right.status_code, right.url) == (302, "/sessions/")
+
+
+def test_logging_in_leads_to_no_other_site(client: Client) -> None:
+    User.objects.create_user("ada", password="correct horse")
+    answer = client.post("/login/?next=https://evil.example/", {"username": "ada", "password": "correct horse"})
+    assert answer.url == "/"
+
+
+def test_logging_out_needs_a_post(client: Client) -> None:
+    client.get(links.create())
+    assert client.get(reverse("access:logout")).status_code == 405
+    assert client.post(reverse("access:logout")).status_code == 302
+    assert "_auth_user_id" not in client.session

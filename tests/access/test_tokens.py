@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from django.db import DatabaseError
+
+from relayweb.access import tokens
+from relayweb.access.models import Token
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_known", {})
+
+
+def scope(query: str = "", **headers: str) -> dict[str, Any]:
+    named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return {"headers": named, "query_string": query.encode()}
+
+
+def test_a_new_token_is_good_at_once_for_its_scope_only() -> None:
+    raw = tokens.create("laptop", "ingest")
+    assert raw.startswith("rw_ingest_")
+    found = tokens.authenticate(raw, "ingest")
+    assert found is not None and found.name == "laptop"
+    assert tokens.authenticate(raw, "gateway") is None
+    assert tokens.authenticate(raw.replace("ingest", "gateway"), "gateway") is None
+
+
+def test_a_token_is_stored_as_a_digest() -> None:
+    raw = tokens.create("laptop", "read")
+    stored = " ".join(str(value) for value in Token.objects.values_list()[0])
+    assert raw not in stored and raw[10:20] not in stored
+
+
+def test_a_revoked_token_stops_at_once_here() -> None:
+    raw = tokens.create("laptop", "read")
+    token = tokens.authenticate(raw, "read")
+    assert token is not None
+    tokens.revoke(token)
+    assert tokens.authenticate(raw, "read") is None
+
+
+def test_a_token_revoked_by_another_process_stops_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = tokens.create("laptop", "read")
+    assert tokens.authenticate(raw, "read")
+    Token.objects.update(revoked_at="2026-01-01T00:00:00Z")
+    monkeypatch.setattr(tokens, "_FRESH_SECONDS", 0.0)
+    assert tokens.authenticate(raw, "read") is None
+
+
+def test_with_the_database_gone_tokens_seen_before_stay_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, unknown = tokens.create("a", "gateway"), tokens.create("b", "gateway")
+    assert tokens.authenticate(known, "gateway")
+    monkeypatch.setattr(tokens, "_FRESH_SECONDS", 0.0)
+
+    def gone(**_: Any) -> Any:
+        raise DatabaseError("disk I/O error")
+
+    monkeypatch.setattr(Token.objects, "filter", gone)
+    assert tokens.authenticate(known, "gateway")
+    assert tokens.authenticate(unknown, "gateway") is None
+
+
+@pytest.mark.parametrize("raw", [None, "", "rw_ingest_short", "x" * 5000, "rw_ingest_" + "é" * 43])
+def test_what_does_not_look_like_a_token_asks_the_database_nothing(
+    raw: str | None, django_assert_num_queries: Any
+) -> None:
+    with django_assert_num_queries(0):
+        assert tokens.authenticate(raw, "ingest") is None
+
+
+def test_a_scope_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(ValueError, match="'root' is none of ingest, gateway, read"):
+        tokens.create("x", "root")
+
+
+@pytest.mark.parametrize(
+    ("request_scope", "found"),
+    [
+        (scope(), None),
+        (scope(authorization="Bearer rw_a"), "rw_a"),
+        (scope(authorization="bearer rw_a"), "rw_a"),
+        (scope(authorization="Basic rw_a"), None),
+        (scope(x_relay_token="rw_b"), "rw_b"),
+        (scope("token=rw_c"), "rw_c"),
+        # Behind the gateway, authorization is the provider's key.
+        (scope(authorization="Bearer sk-provider", x_relay_token="rw_b"), "rw_b"),
+        (scope("token=rw_c", authorization="Bearer sk-provider"), "rw_c"),
+        (scope("token=rw_c", authorization="Bearer rw_a", x_relay_token="rw_b"), "rw_a"),
+    ],
+)
+def test_a_token_is_found_where_clients_put_it(request_scope: dict[str, Any], found: str | None) -> None:
+    assert tokens.from_scope(request_scope) == found
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_event_loop_asks_without_blocking() -> None:
+    raw = await asyncio.to_thread(tokens.create, "laptop", "ingest")
+    assert await tokens.aauthenticate(raw, "ingest")
+    assert await tokens.aauthenticate(raw, "ingest")
+    assert await tokens.aauthenticate(raw, "read") is None
