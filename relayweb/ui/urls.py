@@ -1,9 +1,15 @@
 from django.urls import URLPattern, URLResolver, include, path
 
-from relayweb.ui import lists
+from relayweb.ui import lists, peek, start
 
 app_name = "ui"
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", lists.turns, name="turns"),
+    path("turns/rows/", lists.changed_rows, name="rows"),
+    path("turns/<uuid:uuid>/peek/", peek.peek, name="peek"),
+    path("jump/", lists.jump, name="jump"),
+    path("start/", start.start, name="start"),
+    path("start/token/", start.make_token, name="make-token"),
+    path("start/demo/", start.demo, name="demo"),
     path("", include("relayweb.ui.turn_urls")),
 ]

@@ -1,0 +1,126 @@
+"""The peek: enough of a turn, beside the list, to decide whether to open it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from relayweb.recording import queries
+
+LANES = 12
+KINDS = {"logical_call": "call", "attempt": "llm", "tool": "tool", "subagent": "agent", "turn": "agent", "session": "agent"}
+ICONS = {"subagent": "subagent", "turn": "turn", "session": "session", "logical_call": "call", "attempt": "llm", "tool": "tool"}
+
+
+@require_GET
+def peek(request: HttpRequest, uuid: str) -> HttpResponse:
+    turn = queries.turn_summary(uuid)
+    if turn is None:
+        raise Http404(f"No turn {uuid} is on record.")
+    nodes = queries.turn_nodes(uuid)
+    context = {
+        "turn": turn,
+        "lanes": lanes(turn, nodes),
+        "failures": failures(nodes),
+        "rewritten": rewritten(nodes),
+        "blocked": [n for n in nodes if n["role"] == "attempt" and n["status"] == "blocked"],
+    }
+    return render(request, "turns/peek.html", context)
+
+
+def shown(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Calls with several attempts unfold; a call with one is that attempt, under the call's role."""
+    attempts = Counter(n["parent_uuid"] for n in nodes if n["role"] == "attempt")
+    found = []
+    for node in nodes:
+        if node["role"] == "logical_call" and attempts[node["uuid"]] == 1:
+            continue
+        if node["role"] in ("logical_call", "attempt", "tool", "subagent"):
+            found.append(node)
+    return found
+
+
+def lanes(turn: dict[str, Any], nodes: list[dict[str, Any]]) -> dict[str, Any]:
+    """The latest scopes as bars on one scale, in per mille of the span they cover together."""
+    roles = {n["uuid"]: n.get("call_role") for n in nodes if n["role"] == "logical_call"}
+    timed = [n for n in shown(nodes) if n["start_us"] is not None]
+    latest = timed[-LANES:]
+    if not latest:
+        return {"rows": [], "left_out": 0, "span_us": None}
+    now = int(time.time() * 1e6)
+    ends = {n["uuid"]: _end(n, now) for n in latest}
+    begin = min(n["start_us"] for n in latest)
+    span = max(1, max(ends.values()) - begin)
+    return {
+        "left_out": len(timed) - len(latest),
+        "span_us": span,
+        "rows": [_lane(node, begin, ends[node["uuid"]], span, roles.get(node.get("parent_uuid"))) for node in latest],
+    }
+
+
+def _end(node: dict[str, Any], now: int) -> int:
+    if node["status"] == "running":
+        return max(now, int(node["start_us"]))
+    return int(node["end_us"] or node["last_us"] or node["start_us"])
+
+
+def _lane(node: dict[str, Any], begin: int, end: int, span: int, call_role: str | None) -> dict[str, Any]:
+    x = 1000 * (node["start_us"] - begin) / span
+    width = max(4.0, 1000 * (end - node["start_us"]) / span)
+    attempt = node["role"] == "attempt"
+    ttft = node.get("ttft_us")
+    return {
+        "node": node,
+        "kind": KINDS.get(node["role"], "mark"),
+        "icon": ICONS.get(node["role"], "mark"),
+        "label": _label(node, call_role),
+        "child": attempt and (node.get("attempt") or 1) > 1,
+        "thin": node["role"] in ("logical_call", "subagent"),
+        "x": round(min(x, 996.0), 1),
+        "width": round(min(width, 1000 - min(x, 996.0)), 1),
+        "ttft": round(min(x + 1000 * ttft / span, 1000.0), 1) if attempt and ttft else None,
+        "rewritten": any(r["mode"] == "enforce" and r["result"] not in ("miss", "error") for r in node.get("rewrites", [])),
+        "length_us": end - node["start_us"],
+    }
+
+
+def _label(node: dict[str, Any], call_role: str | None) -> str:
+    if node["role"] == "attempt":
+        return str(node.get("model") or node["name"])
+    if node["role"] == "logical_call":
+        return str(node.get("call_role") or "call")
+    return str(node["name"] or call_role or node["role"])
+
+
+def failures(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Attempts that failed, with what the provider said."""
+    return [
+        {"node": n, "said": said(n)} for n in nodes if n["role"] == "attempt" and n["status"] in ("failed", "interrupted")
+    ]
+
+
+def said(node: dict[str, Any]) -> str:
+    error = node.get("error") or {}
+    parts = [error.get("status"), error.get("type"), error.get("message")]
+    return " ".join(str(part) for part in parts if part) or str(node.get("outcome") or node["status"])
+
+
+def rewritten(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Which intercepts changed requests of this turn, and of how many attempts they saw."""
+    looked: Counter[tuple[str, int | None, str]] = Counter()
+    changed: Counter[tuple[str, int | None, str]] = Counter()
+    for node in nodes:
+        for run in node.get("rewrites", []):
+            name = (run["key"], run["revision"], run["mode"])
+            looked[name] += 1
+            changed[name] += run["result"] not in ("miss", "error")
+    return [
+        {"key": key, "revision": revision, "mode": mode, "changed": changed[key, revision, mode], "of": count}
+        for (key, revision, mode), count in looked.items()
+        if changed[key, revision, mode]
+    ]
