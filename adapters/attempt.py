@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from adapters import failures, marks
 from adapters.actions.base import Block, Respond
-from adapters.coordinator import existing_runtime
 from adapters.json_values import escape, overlay, same, to_json
 from adapters.options import CallOptions, StreamOptions
-from adapters.runtime_host import RelayRuntime
-from adapters.scopes import Scope, emit
-from adapters.sessions import PRIMARY, PROVIDER_KEY, LogicalCall, RelaySession, RelayTurnContext, current_turn
+from adapters.places import Place
+from adapters.scopes import emit
+from adapters.sessions import PRIMARY, PROVIDER_KEY, LogicalCall
 from adapters.views import changed, view
 
 log = logging.getLogger("adapters")
-
-_MANAGED: contextvars.ContextVar[bool] = contextvars.ContextVar("relay_managed", default=False)
 
 
 class CallBlocked(RuntimeError):
@@ -51,59 +46,6 @@ class ProviderInterrupted(Exception):
     def __init__(self, cause: BaseException) -> None:
         super().__init__(type(cause).__name__)
         self.cause = cause
-
-
-@contextmanager
-def managed() -> Iterator[None]:
-    """Whatever is called inside runs unmanaged, also from contexts copied here: the outer scope records it."""
-    token = _MANAGED.set(True)
-    try:
-        yield
-    finally:
-        _MANAGED.reset(token)
-
-
-def inside_managed() -> bool:
-    return _MANAGED.get()
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a managed call belongs."""
-
-    host: RelayRuntime
-    session: RelaySession
-    parent: Scope
-    turn: RelayTurnContext | None
-
-
-def place(session_id: str | None) -> Place | None:
-    """The place of a call made here and now, None when it must run unmanaged.
-
-    Without `session_id` only the live turn of this context counts. With it, a context copied from a turn of that
-    session which has since closed still means unmanaged; no turn at all means the session itself.
-    """
-    if _MANAGED.get():
-        return None
-    turn = current_turn()
-    if turn is not None and session_id in (None, turn.lease.session_id):
-        host, session = turn.lease.host, turn.lease.session
-        if not isinstance(host, RelayRuntime) or session is None or turn.scope is None:
-            return None
-        if not turn.is_active(session_id) or not host.managed_execution_enabled():
-            return None
-        return Place(host, session, turn.scope, turn)
-    if session_id is None:
-        return None
-    runtime = existing_runtime()
-    if not isinstance(runtime, RelayRuntime) or not runtime.managed_execution_enabled():
-        return None
-    try:
-        session = runtime.ensure_session(session_id)
-    except Exception as error:
-        log.warning("session %s is not recorded: %s", session_id, error)
-        return None
-    return Place(runtime, session, session.scope, None) if session is not None else None
 
 
 class Attempt:

@@ -6,19 +6,20 @@ import importlib
 import logging
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from adapters.runtime_host import NoopRelayRuntime, RelayRuntime
 from adapters.scopes import Scope
 from adapters.sessions import (
+    _PROFILE,
     EXECUTION_SURFACE_KEY,
     SCOPE_ROLE_KEY,
     TURN_SCOPE,
     ConversationLease,
     RelaySession,
     RelayTurnContext,
-    active_turn,
-    current_turn,
     enter_turn,
     leave_turn,
 )
@@ -38,8 +39,19 @@ def canonical_profile(profile_key: str | None) -> str:
 
 
 def current_profile_key() -> str:
-    """The profile of this process: RELAY_PROFILE (a name or a path), else `default`."""
-    return canonical_profile(os.environ.get("RELAY_PROFILE"))
+    """The profile of this context (`use_profile`), else of the process: RELAY_PROFILE, name or path; or `default`."""
+    return _PROFILE.get() or canonical_profile(os.environ.get("RELAY_PROFILE"))
+
+
+@contextmanager
+def use_profile(profile_key: str) -> Iterator[str]:
+    """Work for one profile in the body of a `with` block, in a process that serves several."""
+    key = canonical_profile(profile_key)
+    token = _PROFILE.set(key)
+    try:
+        yield key
+    finally:
+        _PROFILE.reset(token)
 
 
 def get_runtime(profile_key: str | None = None) -> Runtime:
@@ -70,25 +82,6 @@ def install_runtime(runtime: Runtime) -> Runtime | None:
 def existing_runtime(profile_key: str | None = None) -> Runtime | None:
     """The runtime of a profile if it was made before; never makes one."""
     return _runtimes.get(canonical_profile(profile_key or current_profile_key()))
-
-
-def resolve_execution_context(session_id: str) -> tuple[RelayRuntime, RelaySession, Scope] | None:
-    """Where a managed call of that session belongs: runtime, session and parent scope; None when it is unmanaged.
-
-    The live turn of this context comes first. A context copied from a turn that has since closed resolves to nothing.
-    """
-    turn = current_turn()
-    if turn is not None and turn.lease.session_id == session_id:
-        if not turn.is_active(session_id) or not isinstance(turn.lease.host, RelayRuntime):
-            return None
-        if turn.lease.session is None or turn.scope is None or not turn.lease.host.managed_execution_enabled():
-            return None
-        return turn.lease.host, turn.lease.session, turn.scope
-    runtime = existing_runtime()
-    if not isinstance(runtime, RelayRuntime) or not runtime.managed_execution_enabled():
-        return None
-    session = runtime.ensure_session(session_id)
-    return (runtime, session, session.scope) if session is not None else None
 
 
 class SessionCoordinator:
@@ -216,13 +209,11 @@ def reset_for_tests() -> None:
 __all__ = [
     "SESSION_COORDINATOR",
     "SessionCoordinator",
-    "active_turn",
     "canonical_profile",
     "current_profile_key",
-    "current_turn",
     "existing_runtime",
     "get_runtime",
     "install_runtime",
     "reset_for_tests",
-    "resolve_execution_context",
+    "use_profile",
 ]

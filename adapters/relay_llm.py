@@ -13,10 +13,11 @@ from typing import Any, Unpack
 
 from adapters import loops
 from adapters.accumulators import AnthropicStreamAccumulator, ChatStreamAccumulator, ResponsesStreamAccumulator
-from adapters.attempt import Attempt, CallBlocked, CallCut, CallFault, Place, managed, place
+from adapters.attempt import Attempt, CallBlocked, CallCut, CallFault
 from adapters.json_values import escape, to_json
 from adapters.managed_stream import AsyncManagedLlmStream, ManagedLlmStream
 from adapters.options import CallArguments, CallOptions, StreamArguments, StreamOptions
+from adapters.places import Place, managed, place
 from adapters.sessions import active_turn
 
 log = logging.getLogger("adapters")

@@ -22,8 +22,9 @@ from adapters.coordinator import (
     get_runtime,
     install_runtime,
     reset_for_tests,
-    resolve_execution_context,
+    use_profile,
 )
+from adapters.places import resolve_execution_context
 from adapters.runtime_host import NoopRelayRuntime, RelayRuntime, RuntimeClosed
 from adapters.scopes import NativeTimeout, Scope
 from adapters.sessions import (
@@ -68,4 +69,5 @@ __all__ = [
     "install_runtime",
     "reset_for_tests",
     "resolve_execution_context",
+    "use_profile",
 ]

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from adapters import loops
-from adapters.attempt import Place, ProviderInterrupted, managed, place
+from adapters.attempt import ProviderInterrupted
 from adapters.failures import is_wrapper
 from adapters.json_values import escape, overlay, same, to_json
+from adapters.places import Place, managed, place
 
 log = logging.getLogger("adapters")
 

@@ -29,6 +29,7 @@ PROVIDER_KEY = "relay.provider"
 SCOPE_ROLE_KEY = "nemo_relay_scope_role"
 PRIMARY = "primary"
 
+_PROFILE: contextvars.ContextVar[str | None] = contextvars.ContextVar("relay_profile", default=None)
 _TURN: contextvars.ContextVar[RelayTurnContext | None] = contextvars.ContextVar("relay_turn", default=None)
 
 
@@ -181,7 +182,7 @@ def current_turn() -> RelayTurnContext | None:
 def active_turn(session_id: str | None = None) -> RelayTurnContext | None:
     """The turn this context runs in, if calls may still be recorded under it (and it is one of `session_id`)."""
     turn = _TURN.get()
-    return turn if turn is not None and turn.is_active(session_id) else None
+    return turn if turn is not None and turn.is_active(session_id, _PROFILE.get()) else None
 
 
 def enter_turn(turn: RelayTurnContext) -> None:

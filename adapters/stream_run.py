@@ -12,10 +12,11 @@ from contextlib import nullcontext
 from typing import Any
 
 from adapters import accumulators, loops
-from adapters.attempt import Attempt, managed
+from adapters.attempt import Attempt
 from adapters.chunk_marks import ChunkMarks
 from adapters.json_values import same, to_json
 from adapters.options import StreamOptions
+from adapters.places import managed
 from adapters.scopes import CLOSE_TIMEOUT
 from adapters.views import view
 
