@@ -34,7 +34,7 @@ def turns(request: HttpRequest) -> HttpResponse:
         page = queries.turns(query, limit=PAGE, cursor=cursor)
     except QueryError as error:
         context |= broken(q, error)
-        return render(request, "turns/list.html", context, status=400)
+        return render(request, "turns/list.html", context)
     except queries.CursorError:
         return redirect(reverse("ui:turns") + search.href(q))
     found = page["turns"]

@@ -1,6 +1,6 @@
 from django.urls import URLPattern, URLResolver, include, path
 
-from relayweb.ui import lists, peek, start
+from relayweb.ui import lists, peek, sessions, start
 
 app_name = "ui"
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -8,6 +8,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("turns/rows/", lists.changed_rows, name="rows"),
     path("turns/<uuid:uuid>/peek/", peek.peek, name="peek"),
     path("jump/", lists.jump, name="jump"),
+    path("sessions/", sessions.sessions, name="sessions"),
+    path("sessions/<path:session_id>/", sessions.session, name="session"),
     path("start/", start.start, name="start"),
     path("start/token/", start.make_token, name="make-token"),
     path("start/demo/", start.demo, name="demo"),

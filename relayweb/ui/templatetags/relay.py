@@ -141,3 +141,9 @@ def when(moment: datetime) -> str:
     """A moment as people say it: `now`, `4 m ago`, `6 d ago`."""
     said = formats.age((time.time() - moment.timestamp()) * 1e6)
     return said if said in ("now", formats.UNKNOWN) else f"{said} ago"
+
+
+@register.simple_tag
+def span_us(start: int | None, end: int | None) -> str:
+    """The time between two moments, both in microseconds."""
+    return formats.UNKNOWN if start is None or end is None else formats.duration(max(0, end - start))
