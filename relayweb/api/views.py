@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -17,6 +18,8 @@ from relayweb.intercepts import publish
 from relayweb.recording import bodies, chunks, queries
 from relayweb.recording.json_text import dumps
 from relayweb.recording.queries import CursorError, QueryError
+
+log = logging.getLogger(__name__)
 
 api = NinjaAPI(
     title="relayweb",
@@ -163,6 +166,13 @@ def _nobody(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
 @api.exception_handler(HttpError)
 def _refused(request: HttpRequest, error: HttpError) -> HttpResponse:
     return _answer({"error": str(error)}, error.status_code)
+
+
+@api.exception_handler(Exception)
+def _broken(request: HttpRequest, error: Exception) -> HttpResponse:
+    log.exception("%s failed", request.path)
+    told = f"{type(error).__name__} inside relayweb; its log says more. Nothing recorded is lost."
+    return _answer({"error": told}, 500)
 
 
 def _without(content: dict[str, Any], key: str) -> dict[str, Any]:

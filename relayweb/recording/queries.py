@@ -252,9 +252,11 @@ def session(session_id: str, *, limit: int = PAGE, cursor: str | None = None) ->
 
     `turns` holds at most `limit` of them, `next` the cursor of the rest.
     """
+    if "\0" in session_id:
+        return None
     found = turns_matching(Query()).filter(session_id=session_id)
     sums: Mapping[str, Any] | None
-    sums = _grouped(found).first()
+    sums = next(iter(_grouped(found)[:1]), None)
     if sums is None:
         return None
     limit = max(1, min(limit, PAGE))

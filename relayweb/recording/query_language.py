@@ -205,6 +205,8 @@ def parse(source: str, *, now: datetime | None = None) -> Query:
     """
     if len(source) > MAX_LENGTH:
         raise QueryError(MAX_LENGTH + 1, f"A query has at most {MAX_LENGTH} characters; this one has {len(source)}.")
+    if "\0" in source:
+        raise QueryError(source.index("\0") + 1, "A query cannot hold the character U+0000.")
     terms: list[Term] = []
     for token in _tokens(source):
         if len(terms) == MAX_TERMS:
