@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from adapters import accumulators
+
 CHAT, RESPONSES, MESSAGES = "chat_completions", "codex_responses", "anthropic_messages"
 
 # Claude Code puts its session into Anthropic's metadata.user_id: user_<hash>_account_<uuid>_session_<uuid>, or as JSON.
@@ -113,7 +115,10 @@ def read_answer(api_mode: str, response: Any) -> Answer:
 
 
 class StreamWatch:
-    """Follows a stream just closely enough to know, before its last byte is passed on, where the turn stands."""
+    """Follows a stream just closely enough to know, before its last byte is passed on, where the turn stands.
+
+    Keeps only the chunks that tell of tools, from which `answer` is put together at the end.
+    """
 
     def __init__(self, api_mode: str) -> None:
         self.api_mode = api_mode
@@ -121,27 +126,54 @@ class StreamWatch:
         self.goes_on = False
         self.finished = False
         self.failed = False
+        self._kept: list[dict[str, Any]] = []
+        self._observe = {CHAT: self._chat, MESSAGES: self._message}.get(api_mode, self._response)
 
     def observe(self, chunk: dict[str, Any]) -> None:
         if chunk.get("error") or chunk.get("type") in ("error", "response.failed"):
             self.failed = True
-        if self.api_mode == CHAT:
-            for choice in _dicts(chunk.get("choices")):
-                delta = choice.get("delta")
-                self.goes_on |= isinstance(delta, dict) and bool(delta.get("tool_calls") or delta.get("function_call"))
-                self.finished |= bool(choice.get("finish_reason"))
-        elif self.api_mode == MESSAGES:
-            block, delta = chunk.get("content_block"), chunk.get("delta")
-            self.goes_on |= isinstance(block, dict) and block.get("type") == "tool_use"
-            if isinstance(delta, dict) and delta.get("stop_reason"):
+        self._observe(chunk)
+
+    def answer(self) -> Answer:
+        """What the stream led to, as far as it came."""
+        if self.failed:
+            return Answer(failed=True)
+        calls: tuple[ToolCall, ...] = ()
+        accumulator = accumulators.for_api_mode(self.api_mode) if self._kept else None
+        if accumulator is not None:
+            for chunk in self._kept:
+                accumulator.observe(chunk)
+            calls = tuple(_tool_calls(self.api_mode, accumulator.finalize()))
+        return Answer(self.response_id, calls, self.goes_on)
+
+    def _chat(self, chunk: dict[str, Any]) -> None:
+        for choice in _dicts(chunk.get("choices")):
+            delta = choice.get("delta")
+            if isinstance(delta, dict) and (delta.get("tool_calls") or delta.get("function_call")):
+                self.goes_on = True
+                self._kept.append(chunk)
+            self.finished |= bool(choice.get("finish_reason"))
+
+    def _message(self, chunk: dict[str, Any]) -> None:
+        block, delta = chunk.get("content_block"), chunk.get("delta")
+        if isinstance(block, dict) and block.get("type") == "tool_use":
+            self.goes_on = True
+            self._kept.append(chunk)
+        if isinstance(delta, dict):
+            if delta.get("type") == "input_json_delta":
+                self._kept.append(chunk)
+            if delta.get("stop_reason"):
                 self.finished = True
                 self.goes_on |= delta["stop_reason"] == "pause_turn"
-        else:
-            item, response = chunk.get("item"), chunk.get("response")
-            self.goes_on |= isinstance(item, dict) and item.get("type") in _CLIENT_CALLS
-            if isinstance(response, dict):
-                self.response_id = _string(response.get("id")) or self.response_id
-            self.finished |= chunk.get("type") in ("response.completed", "response.incomplete")
+
+    def _response(self, chunk: dict[str, Any]) -> None:
+        item, response = chunk.get("item"), chunk.get("response")
+        if isinstance(item, dict) and item.get("type") in _CLIENT_CALLS:
+            self.goes_on = True
+            self._kept.append(chunk)
+        if isinstance(response, dict):
+            self.response_id = _string(response.get("id")) or self.response_id
+        self.finished |= chunk.get("type") in ("response.completed", "response.incomplete")
 
 
 def _items(api_mode: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,7 @@ import httpx2
 from adapters import relay_llm
 from relayweb.gateway import exchange as provider
 from relayweb.gateway.answering import Answering, Cut
-from relayweb.gateway.conversation import Question, read_answer, read_question
+from relayweb.gateway.conversation import Answer, Question, read_answer, read_question
 from relayweb.gateway.errors import GatewayError
 from relayweb.gateway.exchange import Exchange, ProviderError
 from relayweb.gateway.headers import Caller, Headers, to_client
@@ -53,11 +53,10 @@ class Managed:
             "defer_logical_completion": True,
         }
 
-    def answered(self, response: Any) -> None:
-        """Tells the registry how the call stands after a 2xx answer, whole or put together from its chunks."""
+    def answered(self, answer: Answer) -> None:
+        """Tells the registry how the call stands after a 2xx answer."""
         if self.call is None:
             return
-        answer = read_answer(self.api_mode, response)
         if answer.failed:
             self.registry.failed(self.call, retryable=False)
         else:
@@ -115,7 +114,7 @@ async def buffered(managed: Managed, client: Answering) -> None:
             result = await relay_llm.execute_async(
                 exchange.body, ask, response_adapter=lambda value: value, **managed.options
             )
-    managed.answered(result)
+    managed.answered(read_answer(managed.api_mode, result))
     response = exchange.response
     if result is parsed and response is not None:
         headers = to_client(response.headers.raw, length=len(content))

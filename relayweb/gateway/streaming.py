@@ -16,10 +16,10 @@ from typing import Any
 
 import httpx2
 
-from adapters import accumulators, relay_llm, sse, wire
+from adapters import relay_llm, sse, wire
 from relayweb.gateway import exchange as provider
 from relayweb.gateway.answering import Answering, Cut
-from relayweb.gateway.conversation import CHAT, StreamWatch
+from relayweb.gateway.conversation import CHAT, StreamWatch, read_answer
 from relayweb.gateway.exchange import ProviderError
 from relayweb.gateway.headers import to_client
 from relayweb.gateway.proxy import Managed
@@ -83,7 +83,6 @@ class StreamedCall:
         self.exchange = managed.exchange
         self.watch = StreamWatch(managed.api_mode)
         self.splitter = sse.Splitter()
-        self.accumulator = accumulators.for_api_mode(managed.api_mode)
         self.tee = True
         self.feed = Feed(MOST_BEHIND)
         self.opened: asyncio.Future[httpx2.Response] = asyncio.get_running_loop().create_future()
@@ -131,12 +130,9 @@ class StreamedCall:
     # -- the record ------------------------------------------------------------------------------------------------
 
     async def _record(self) -> None:
-        accumulator = self.accumulator
         stream = await relay_llm.stream_async(
             self.exchange.body,
             self._open,
-            finalizer=accumulator.finalize if accumulator else None,
-            on_chunk=accumulator.observe if accumulator else None,
             chunk_json=lambda chunk: chunk.json,
             chunk_adapter=lambda value: value,
             completed_response_predicate=lambda value: not isinstance(value, Feed),
@@ -169,22 +165,25 @@ class StreamedCall:
         if not self.client.started:
             # An answer of ours, or of an intercept, to which no provider was asked.
             await self.client.start(200, [(b"content-type", b"text/event-stream; charset=utf-8")])
-        after = b""
+        data = b""
         if isinstance(chunk, Chunk):
+            self._observe(chunk.json)
             while self.pending and self.pending[0] is not chunk:
-                after += self.pending.popleft().after
-            data = after + chunk.raw
+                data += self.pending.popleft().after
+            data += chunk.raw
         else:
-            data = self._encode(chunk)
+            name = None if self.managed.api_mode == CHAT else chunk.get("type")
+            self._observe(chunk)
+            data = sse.encode(provider.dump(chunk), name)
         if self.pending:
             data += self.pending.popleft().after
         await self.client.piece(data)
 
-    def _encode(self, chunk: Any) -> bytes:
-        name = None if self.managed.api_mode == CHAT or not isinstance(chunk, dict) else chunk.get("type")
-        if isinstance(chunk, dict):
-            self.watch.observe(chunk)
-        return sse.encode(provider.dump(chunk), name)
+    def _observe(self, chunk: dict[str, Any]) -> None:
+        self.watch.observe(chunk)
+        call = self.managed.call
+        if call is not None and self.watch.finished and not self.watch.goes_on:
+            call.final = True
 
     # -- the provider's bytes --------------------------------------------------------------------------------------
 
@@ -228,13 +227,11 @@ class StreamedCall:
                 self._aside(raw)
                 continue
             chunk = Chunk(raw, parsed)
-            self.watch.observe(parsed)
             found.append(chunk)
-            if not self.tee:
+            if self.tee:
+                self._observe(parsed)
+            else:
                 self.pending.append(chunk)
-        call = self.managed.call
-        if call is not None and self.watch.finished and not self.watch.goes_on:
-            call.final = True
         return found
 
     def _aside(self, raw: bytes) -> None:
@@ -250,13 +247,10 @@ class StreamedCall:
         managed, client = self.managed, self.client
         if isinstance(self.whole, Whole):
             response, content = self.whole.response, self.whole.content
-            managed.answered(self.whole.json)
+            managed.answered(read_answer(managed.api_mode, self.whole.json))
             await client.whole(response.status_code, to_client(response.headers.raw, length=len(content)), content)
             return
-        if self.watch.failed:
-            managed.failed(retryable=False)
-        else:
-            managed.answered(self.accumulator.finalize() if self.accumulator else {})
+        managed.answered(self.watch.answer())
         if not self.tee or not self.opened.done():
             left = b"".join(chunk.after for chunk in self.pending)
             if not self.opened.done():

@@ -142,11 +142,12 @@ class Registry:
         if answer.response_id:
             self._by_response[tenant, answer.response_id] = (turn.session.id, turn.key[-1])  # type: ignore[index]
         turn.goes_on = answer.goes_on
+        self._close(call, "success", quietly=True)
         if not turn.ended:
             for tool in answer.tool_calls:
                 if turn.tools.start(tool):
                     self._by_tool[tenant, tool.id] = turn
-        self._close(call, "success")
+        self._settle(turn)
 
     def failed(self, call: Call, *, retryable: bool) -> None:
         """An attempt failed; a call that may be retried stays open for the next one."""
