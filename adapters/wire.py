@@ -99,6 +99,7 @@ class ProviderCall:
         self._redactors: tuple[Redactor, ...] = ()
         self._reported = 0  # how many rewrites Relay's pending marks tell
         self._codec_failed = False
+        self._encoded: nemo_relay.LLMRequest | None = None
         self._passed: dict[str, Any] | None = None  # the content of Relay's request in the callback
         carried, self.escaped = escape(self._app)
         self._given: dict[str, Any] = self._app if carried is self._app else to_json(self._app)
@@ -120,11 +121,16 @@ class ProviderCall:
         return self._copy.annotation
 
     def encode(self, annotation: Any, original: nemo_relay.LLMRequest) -> nemo_relay.LLMRequest:
-        """The whole body (Relay alone would trim its history in events), with what others did to the annotation."""
-        body = self._changed_by(annotation)
-        if body is self._copy.body:
-            return self._copy.request(original.headers)
-        return nemo_relay.LLMRequest(original.headers, body)
+        """The whole body, with what others did to the annotation.
+
+        Relay asks twice: for the callback, then for the start event, with an annotation whose history it has trimmed.
+        The second answer is the first one, so that the event shows what the callback got.
+        """
+        if self._encoded is None:
+            body = self._changed_by(annotation)
+            carried = self._copy if body is self._copy.body else Carried(None, body, original.headers)
+            self._encoded = carried.request(original.headers)
+        return self._encoded
 
     def _changed_by(self, annotation: Any) -> dict[str, Any]:
         if not self._codec_failed:
