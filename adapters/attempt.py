@@ -243,12 +243,14 @@ class Attempt:
             "stage": stage,
             "reason": text,
             "error_type": type(error).__name__,
-            "request": self.wire.relay_request.content,
+            "request": self.wire.held_request(),
             "model": self.model,
             "provider": self.metadata.get(PROVIDER_KEY),
             "api_mode": self.api_mode or None,
         }
         try:
+            for rewrite in self.wire.rewrites:  # Relay drops the pending marks of a call that never started
+                self.parent.mark(marks.REWRITE, dict(rewrite), self.metadata)
             self.parent.mark(marks.ATTEMPT_BLOCKED, escape(data)[0], self.metadata)
         except Exception as problem:
             log.warning("a blocked call was not recorded: %s", problem)
