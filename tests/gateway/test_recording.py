@@ -237,8 +237,7 @@ async def test_a_client_that_hangs_up_before_the_head_cancels_the_provider_call(
     provider.scripts[f"silent-{stream}"] = Script(headers=STREAM, pieces=[HANG])
     hang_up = asyncio.Event()
     call = asyncio.ensure_future(ask(gateway, target, CHAT, chat(f"silent-{stream}", stream=stream), None, hang_up))
-    while not provider.of(f"silent-{stream}"):
-        await asyncio.sleep(0.01)
+    await eventually(events, lambda e: provider.of(f"silent-{stream}"))
     began = asyncio.get_running_loop().time()
     hang_up.set()
     await asyncio.to_thread(provider.waits_for_hang_up, f"silent-{stream}")

@@ -127,13 +127,13 @@ def test_other_paths_of_the_upstream_pass_through(web: Gateway, provider: Provid
 
 
 def test_gateway_errors_reach_the_sdks_as_their_own(web: Gateway) -> None:
-    with openai.OpenAI(**openai_options(web, "nowhere"), max_retries=5) as client:
-        with pytest.raises(openai.NotFoundError, match="no upstream 'nowhere'; known are: anthropic, claude, demo"):
-            client.chat.completions.create(model="m", messages=HI)
+    known = "no upstream 'nowhere'; known are: anthropic, claude, demo"
+    with openai.OpenAI(**openai_options(web, "nowhere")) as client, pytest.raises(openai.NotFoundError, match=known):
+        client.chat.completions.create(model="m", messages=HI)
     wrong = {"x-relay-token": "rw_gateway_" + "x" * 43}
-    with anthropic.Anthropic(base_url=f"{web.url}/gw/claude", api_key="k", default_headers=wrong) as claude:
-        with pytest.raises(anthropic.AuthenticationError, match="unknown, revoked or not for the gateway"):
-            claude.messages.create(model="m", max_tokens=5, messages=HI)
+    claude = anthropic.Anthropic(base_url=f"{web.url}/gw/claude", api_key="k", default_headers=wrong)
+    with claude, pytest.raises(anthropic.AuthenticationError, match="unknown, revoked or not for the gateway"):
+        claude.messages.create(model="m", max_tokens=5, messages=HI)
     with openai.OpenAI(**openai_options(web, "down"), max_retries=1) as client:
         with pytest.raises(
             openai.InternalServerError, match="cannot reach upstream down at http://127.0.0.1:9/v1"
