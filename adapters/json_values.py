@@ -11,7 +11,7 @@ import msgspec
 
 # Relay's native JSON holds 64-bit integers, finite floats and valid UTF-8; its subscribers and our doors read back at
 # most this many levels.
-MAX_DEPTH = 400
+MAX_DEPTH = 160
 _MIN_INT, _MAX_INT = -(1 << 63), 1 << 64
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
@@ -45,7 +45,7 @@ def to_json(value: Any) -> Any:
 
     Keys become strings; tuples, sets and other mappings become lists and objects; pydantic models are dumped in JSON
     mode through their class; other objects give their public instance attributes, else `str()`. Bytes stay bytes
-    (`escape` names them). Nothing is read through dynamic attributes of unknown objects. What is deeper than 400 levels
+    (`escape` names them). Nothing is read through dynamic attributes of unknown objects. What is deeper than 160 levels
     becomes `{"$deep": "<type>"}`.
     """
     return value if _is_json(value) else _convert(value, 0, set())
@@ -158,7 +158,7 @@ def escape(value: Any) -> tuple[Any, list[str]]:
     """`value` as Relay can hold it, and the JSON pointers of what stands for something else.
 
     Integers beyond 64 bits, non-finite floats and bytes become `{"$int": …}`, `{"$float": …}`, `{"$bytes": hex}`; lone
-    surrogates in strings and keys become the six characters `\\udXXX`; deeper than 400 levels, `{"$deep": type}`. When
+    surrogates in strings and keys become the six characters `\\udXXX`; deeper than 160 levels, `{"$deep": type}`. When
     nothing has to be escaped the value itself is returned, not a copy.
     """
     if holds(value):
