@@ -209,13 +209,13 @@ def _joined(old: Any, new: Mapping[str, Any]) -> dict[str, Any]:
 class AnthropicStreamAccumulator:
     """Events of the Messages API to one `message` (R61-R64)."""
 
-    _TEXT = {  # noqa: RUF012
+    _TEXT = {
         "text_delta": ("text", "text"),
         "thinking_delta": ("thinking", "thinking"),
         "signature_delta": ("signature", "signature"),
         "compaction_delta": ("content", "content"),
     }
-    _BLOCK = {  # noqa: RUF012
+    _BLOCK = {
         "text_delta": "text",
         "citations_delta": "text",
         "thinking_delta": "thinking",

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-# Relay's native JSON holds 64-bit integers, finite floats and valid UTF-8; its subscribers and our doors read back at
-# most this many levels.
+# Relay's native JSON holds 64-bit integers, finite floats and valid UTF-8. Python's stack of 1000 frames holds our
+# recursions, up to three frames a level, with room for those of the app.
 MAX_DEPTH = 160
 _MIN_INT, _MAX_INT = -(1 << 63), 1 << 64
 _LEAVES = frozenset({str, int, float, bool, type(None)})
