@@ -5,8 +5,10 @@ Every name is documented in docs/configuration.md. `RELAYWEB_HOME` holds all sta
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+import tempfile
 from pathlib import Path
 
 
@@ -22,17 +24,38 @@ def _int(name: str, default: int) -> int:
         ) from None
 
 
+def _one_of(name: str, *choices: str) -> str:
+    found = os.environ.get(name, "").upper() or choices[0]
+    if found not in choices:
+        raise SystemExit(f"{name}={found!r} is none of {', '.join(choices)}")
+    return found
+
+
 def _home() -> Path:
     home = Path(os.environ.get("RELAYWEB_HOME") or Path.home() / ".relayweb").expanduser().resolve()
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if home.stat().st_mode & 0o077:
+            home.chmod(0o700)
+    except OSError as error:
+        raise SystemExit(
+            f"the folder {home} cannot be used ({error.strerror}); name another in RELAYWEB_HOME"
+        ) from None
     return home
 
 
 HOME: Path = _home()
+"""Holds all state: database, secret key."""
 DATABASE_URL: str = os.environ.get("DATABASE_URL", "")
+"""A PostgreSQL database in place of SQLite in HOME, as postgres://user:password@host/name."""
 REDIS_URL: str = os.environ.get("REDIS_URL", "")
+"""A Redis that carries wake-ups between several processes, as redis://host:6379/0."""
+SYNCHRONOUS: str = _one_of("RELAYWEB_SYNCHRONOUS", "NORMAL", "FULL")
+"""SQLite's synchronous mode. Under NORMAL a loss of power, not of the process, may lose the last moments."""
+PUBLIC_URL: str = os.environ.get("RELAYWEB_URL", "").rstrip("/")
+"""Where people reach the server, when that is not where it listens, as https://relay.example."""
 ALLOWED_HOSTS: list[str] = [h for h in os.environ.get("RELAYWEB_HOSTS", "").split(",") if h]
-"""Host names served beside localhost, comma separated."""
+"""Host names served beside localhost and that of RELAYWEB_URL, comma separated."""
 INTERRUPT_AFTER: int = _int("RELAYWEB_INTERRUPT_AFTER", 900)
 """Seconds of silence after which a running scope reads interrupted."""
 RETRY_WINDOW: int = _int("RELAYWEB_RETRY_WINDOW", 70)
@@ -44,11 +67,14 @@ MAX_BODY: int = _int("RELAYWEB_MAX_BODY", 64 * 1024 * 1024)
 def secret_key() -> str:
     """The Django secret key, made at the first start and kept in HOME, readable by its owner only."""
     path = HOME / "secret_key"
-    try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
-            f.write(secrets.token_urlsafe(50))
-    except FileExistsError:
-        pass
+    if not path.exists():
+        descriptor, draft = tempfile.mkstemp(dir=HOME)
+        with open(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(50))
+        # Of two processes that start at once one links its key, whole, and both read that one.
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+        os.unlink(draft)
     return path.read_text()
 
 
@@ -61,7 +87,9 @@ def allow_host(host: str) -> None:
 
 
 def served_url() -> str:
-    """Where the server of this HOME listens, or listened last."""
+    """Where people reach the server of this HOME: RELAYWEB_URL, or where it listens or listened last."""
+    if PUBLIC_URL:
+        return PUBLIC_URL
     try:
         return (HOME / "served_url").read_text().strip()
     except FileNotFoundError:
@@ -69,8 +97,8 @@ def served_url() -> str:
 
 
 def remember_served_url(host: str, port: int) -> str:
-    """Note where the server listens, for commands that print links; returns the base URL."""
+    """Note where the server listens, for commands that print links; returns the URL people reach it by."""
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     url = f"http://{name}:{port}"
     (HOME / "served_url").write_text(url)
-    return url
+    return PUBLIC_URL or url

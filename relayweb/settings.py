@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import dj_database_url
 import django_stubs_ext
@@ -16,6 +17,11 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 SECRET_KEY = conf.secret_key()
 DEBUG = False
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *conf.ALLOWED_HOSTS]
+if conf.PUBLIC_URL:
+    ALLOWED_HOSTS.append(urlsplit(conf.PUBLIC_URL).hostname or "")
+    # A proxy that ends TLS passes the browser's https Origin on to us, who speak http.
+    CSRF_TRUSTED_ORIGINS = [conf.PUBLIC_URL]
+    SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = conf.PUBLIC_URL.startswith("https:")
 
 INSTALLED_APPS = [
     "relayweb.apps.RelaywebConfig",
@@ -77,7 +83,7 @@ _SQLITE = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
         # page_size: rows of 2 KB waste half of a 4 KB page, and 16 KB pages were 1.3 times as fast.
-        "init_command": "PRAGMA page_size=16384; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+        "init_command": f"PRAGMA page_size=16384; PRAGMA journal_mode=WAL; PRAGMA synchronous={conf.SYNCHRONOUS};",
     },
     # A file, because the writer's thread has a connection of its own.
     "TEST": {"NAME": conf.HOME / "test.sqlite3"},

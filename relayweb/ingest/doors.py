@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from relayweb.access import tokens
 from relayweb.access.answers import Receive, Scope, Send, deny
-from relayweb.ingest import posts, sockets
+from relayweb.ingest import posts, sockets, traces
 
 NO_TOKEN = (
     "a token of scope ingest is needed, as `authorization: Bearer …`, `x-relay-token` or `?token=`; "
@@ -16,6 +16,7 @@ NO_TOKEN = (
 DOORS = {
     ("http", "/ingest/atof"): posts.atof,
     ("websocket", "/ingest/atof/ws"): sockets.atof,
+    ("http", "/v1/traces"): traces.otlp,
 }
 
 

@@ -6,18 +6,23 @@ import contextlib
 import gzip
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
+import msgspec
 import zstandard
 
+from relayweb.ingest.otlp import spans
+from relayweb.ingest.otlp.record import lines_of
 from relayweb.ingest.reading import Lines
 from relayweb.ingest.tally import Tally
-from relayweb.recording.writer import Full, writer
+from relayweb.recording.writer import Full, Receipt, writer
 
 PIECE = 2 * 1024 * 1024
+_OTLP = re.compile(rb'\s*\{\s*"resourceSpans"')
 
 
 class Unreadable(Exception):
@@ -36,7 +41,7 @@ class Progress:
 def load(path: str) -> Iterator[Progress]:
     """Record the events of a file, `-` for standard input; reports after each piece.
 
-    gzip and zstd are recognised by their first bytes, whatever the name.
+    gzip, zstd and OTLP JSON are recognised by what the file begins with, whatever its name.
 
     Raises:
         OSError: the file cannot be read.
@@ -44,16 +49,10 @@ def load(path: str) -> Iterator[Progress]:
     """
     with _opened(path) as raw:
         size = os.fstat(raw.fileno()).st_size if path != "-" else None
-        stream = _unpacked(raw)
-        tally, lines = Tally("file"), Lines()
-        more = True
-        while more:
-            try:
-                piece = stream.read(PIECE)
-            except (EOFError, gzip.BadGzipFile, zstandard.ZstdError) as error:
-                raise Unreadable(f"the file is damaged or breaks off: {error}") from None
-            more = bool(piece)
-            _submit(tally, lines.feed(piece) if more else lines.rest())
+        tally, lines, take = Tally("file"), Lines(), None
+        for piece in _documents(_pieces(raw)):
+            take = take or (_take_otlp if _OTLP.match(piece) else _take_atof)
+            take(tally, lines.feed(piece) if piece else lines.rest())
             tally.reject_too_long(lines)
             yield Progress(raw.tell() if size else 0, size, tally)
 
@@ -62,18 +61,72 @@ def _opened(path: str) -> contextlib.AbstractContextManager[BinaryIO]:
     return contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb")
 
 
+def _pieces(raw: BinaryIO) -> Iterator[bytes]:
+    """The pieces of a file, unpacked, and an empty one at its end."""
+    stream = _unpacked(raw)
+    piece = b"-"
+    while piece:
+        try:
+            piece = stream.read(PIECE)
+        except (EOFError, gzip.BadGzipFile, zstandard.ZstdError) as error:
+            raise Unreadable(f"the file is damaged or breaks off: {error}") from None
+        yield piece
+
+
+def _documents(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The same pieces, but an indented OTLP document as one line: it makes sense only as a whole."""
+    first = next(pieces)
+    if _OTLP.match(first) and not _complete(first.partition(b"\n")[0]):
+        whole = first + b"".join(pieces)
+        with contextlib.suppress(msgspec.DecodeError):
+            whole = msgspec.json.format(whole, indent=-1)
+        yield whole
+        yield b""
+    else:
+        yield first
+        yield from pieces
+
+
+def _complete(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
 def _unpacked(raw: BinaryIO) -> BinaryIO:
-    buffered = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(raw)  # type: ignore[type-var]
+    buffered = cast(io.BufferedReader, raw)
     magic = buffered.peek(4)[:4]
     if magic[:2] == b"\x1f\x8b":
-        return gzip.GzipFile(fileobj=buffered)  # type: ignore[return-value]
+        return cast(BinaryIO, gzip.GzipFile(fileobj=buffered))
     if magic == b"\x28\xb5\x2f\xfd":
-        return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(buffered, read_across_frames=True)
-    return buffered
+        reader = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+        return cast(BinaryIO, reader.stream_reader(buffered, read_across_frames=True))
+    return raw
 
 
-def _submit(tally: Tally, lines: bytes) -> None:
-    while lines:
+def _take_atof(tally: Tally, lines: bytes) -> None:
+    if lines:
+        tally.count(_submit(lines), lines)
+
+
+def _take_otlp(tally: Tally, documents: bytes) -> None:
+    """OTLP JSON as collectors write it, one request a line."""
+    for document in documents.removesuffix(b"\n").split(b"\n") if documents else ():
+        if document.strip():
+            try:
+                wanted, duplicates = lines_of(spans.from_json(document))
+            except spans.BadRequest as error:
+                tally.reject(tally.lines + 1, str(error))
+            else:
+                tally.duplicates += duplicates
+                if wanted:
+                    tally.count_as_one(_submit(b"".join(line for _, line in wanted)))
+        tally.lines += 1
+
+
+def _submit(lines: bytes) -> Receipt:
+    while True:
         with contextlib.suppress(Full):
-            tally.count(writer().submit_sync(lines, source="file"), lines)
-            return
+            return writer().submit_sync(lines, source="file")

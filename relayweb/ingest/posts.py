@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import AsyncIterator
 
 import msgspec
 from django.db import DatabaseError
 
-from relayweb import conf
 from relayweb.access.answers import Receive, Scope, Send, answer
-from relayweb.ingest.reading import BodyError, Decoder, Disconnected, Lines, body, decoder
+from relayweb.ingest.reading import BodyError, Decoder, Disconnected, Lines, body, decoder, whole_body
 from relayweb.ingest.tally import Tally
 from relayweb.recording.writer import Full
 
@@ -23,25 +23,31 @@ async def atof(scope: Scope, receive: Receive, send: Send) -> None:
     """Take ATOF 0.1 events, one a line, and answer `{"accepted", "duplicates", "rejected"}` once they are committed."""
     headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
     tally = Tally("post")
-    try:
+    async with refusals(send, tally):
         content_type = _content_type(headers.get(b"content-type", ""))
         decode = decoder(headers.get(b"content-encoding", ""))
         if content_type == "application/json":
             await _document(receive, decode, tally)
         else:
             await _lines(receive, decode, tally, patient=b"content-length" not in headers)
+        await answer(send, 200, tally.answer())
+
+
+@contextlib.asynccontextmanager
+async def refusals(send: Send, tally: Tally) -> AsyncIterator[None]:
+    """Answer what keeps a body from being taken whole, with the counts of what was taken of it."""
+    try:
+        yield
     except BodyError as error:
         await answer(send, error.status, tally.answer(str(error)))
     except Full as full:
         wait = math.ceil(full.retry_after)
-        error_text = f"the writer is full; send this again in {wait} s"
-        await answer(send, 429, tally.answer(error_text), [(b"retry-after", str(wait).encode())])
+        text = f"the writer is full; send this again in {wait} s"
+        await answer(send, 429, tally.answer(text), [(b"retry-after", str(wait).encode())])
     except Disconnected:
         await answer(send, 503, tally.answer("the server is stopping; lines after those counted here were not read"))
     except (DatabaseError, OSError) as error:
         await answer(send, 503, tally.answer(f"the record cannot be written now: {error}"), [(b"retry-after", b"5")])
-    else:
-        await answer(send, 200, tally.answer())
 
 
 def _content_type(header: str) -> str:
@@ -64,14 +70,7 @@ async def _lines(receive: Receive, decode: Decoder, tally: Tally, *, patient: bo
 
 async def _document(receive: Receive, decode: Decoder, tally: Tally) -> None:
     """One event, which people may have indented; clients that say application/json for lines are understood as well."""
-    parts, size = [], 0
-    async for piece, _ in body(receive):
-        parts.append(decode.feed(piece))
-        size += len(parts[-1])
-        if size > conf.MAX_BODY:
-            raise BodyError(413, f"the body is larger than {conf.MAX_BODY} bytes; send less at once")
-    decode.end()
-    whole = b"".join(parts)
+    whole = await whole_body(receive, decode)
     if b"\n" in whole.strip():
         # Else it is several lines, or one that the writer rejects with a reason of its own.
         with contextlib.suppress(msgspec.DecodeError):

@@ -178,3 +178,15 @@ async def body(receive: Receive) -> AsyncIterator[tuple[bytes, bool]]:
             raise Disconnected
         more = message.get("more_body", False)
         yield message.get("body", b""), more
+
+
+async def whole_body(receive: Receive, decode: Decoder) -> bytes:
+    """A body that makes sense only as a whole, decompressed. Raises Disconnected, or BodyError when too large."""
+    parts, size = [], 0
+    async for piece, _ in body(receive):
+        parts.append(decode.feed(piece))
+        size += len(parts[-1])
+        if size > conf.MAX_BODY:
+            raise BodyError(413, f"the body is larger than {conf.MAX_BODY} bytes; send less at once")
+    decode.end()
+    return b"".join(parts)

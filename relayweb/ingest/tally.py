@@ -20,7 +20,7 @@ class Tally:
         self.source = source
         self.accepted = self.duplicates = self.rejected_more = 0
         self.rejected: list[dict[str, Any]] = []
-        self._lines = 0
+        self.lines = 0
 
     async def submit(self, lines: bytes, *, patient: bool) -> None:
         """Commit some whole lines.
@@ -46,8 +46,15 @@ class Tally:
         self.accepted += receipt.accepted
         self.duplicates += receipt.duplicates
         for rejection in receipt.rejected:
-            self.reject(self._lines + rejection.line, rejection.error)
-        self._lines += lines.count(b"\n")
+            self.reject(self.lines + rejection.line, rejection.error)
+        self.lines += lines.count(b"\n")
+
+    def count_as_one(self, receipt: Receipt) -> None:
+        """Count the writer's receipt for events that all came from the next line."""
+        self.accepted += receipt.accepted
+        self.duplicates += receipt.duplicates
+        for rejection in receipt.rejected:
+            self.reject(self.lines + 1, rejection.error)
 
     def reject(self, line: int, error: str) -> None:
         """Count one line that was not taken."""

@@ -1,0 +1,137 @@
+"""Spans as ATOF 0.1 events: a start and an end each, and a mark for each span event.
+
+A span's id is the last half of a scope's UUID, in Relay's exporters as here. Where the whole UUID is not told, the
+first half comes from the trace, so that every copy of a span gets the same one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from relayweb.ingest.otlp import genai, openinference, relay
+from relayweb.ingest.otlp.reading import Reading
+from relayweb.ingest.otlp.spans import Span, SpanEvent
+
+_VOCABULARIES = (relay.read, openinference.read, genai.read)
+
+
+def events(span: Span, known: Mapping[bytes, UUID]) -> list[bytes]:
+    """The events of a span as lines, the start first and the end last.
+
+    Args:
+        span: any span, whatever wrote it.
+        known: UUIDs of scopes on record, by the span id that is their last half.
+    """
+    reading = _read(span)
+    uuid, parent = identity(span, known), _parent(span, known)
+    same = {
+        "kind": "scope",
+        "atof_version": "0.1",
+        "uuid": str(uuid),
+        "parent_uuid": str(parent) if parent else None,
+        "propagation_root_uuid": str(uuid) if parent is None else None,
+        "name": reading.name or span.name,
+        "category": reading.category or "function",
+        "attributes": ["streaming"] if reading.streaming else [],
+        "data_schema": None,
+    }
+    others = {key: value for key, value in span.attributes.items() if key not in reading.used}
+    start = _line(
+        **same,
+        scope_category="start",
+        timestamp=_timestamp(span.start_ns),
+        category_profile=reading.start_profile or None,
+        data=reading.start_data,
+        metadata={**_service(span), **others, **reading.start_metadata},
+    )
+    end = _line(
+        **same,
+        scope_category="end",
+        timestamp=_timestamp(max(span.end_ns, span.start_ns)),
+        category_profile=reading.end_profile or None,
+        data=reading.end_data,
+        metadata={**_outcome(span), **reading.end_metadata},
+    )
+    # Relay tells of an exception in the end event, and its exporter once more in a span event.
+    told = "nemo_relay.uuid" in span.attributes
+    marks = [_mark(uuid, n, e) for n, e in enumerate(span.events) if not (told and e.name == "exception")]
+    return [start, *marks, end]
+
+
+def identity(span: Span, known: Mapping[bytes, UUID]) -> UUID:
+    """The UUID of the scope a span is a copy of."""
+    return (
+        _told(span.attributes.get("nemo_relay.uuid")) or known.get(span.span_id) or _made(span.trace_id, span.span_id)
+    )
+
+
+def _parent(span: Span, known: Mapping[bytes, UUID]) -> UUID | None:
+    if told := _told(span.attributes.get("nemo_relay.parent_uuid")):
+        return told
+    if not span.parent_id.strip(b"\0"):
+        return None
+    return known.get(span.parent_id) or _made(span.trace_id, span.parent_id)
+
+
+def _told(value: Any) -> UUID | None:
+    try:
+        return UUID(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def _made(trace_id: bytes, span_id: bytes) -> UUID:
+    return UUID(bytes=trace_id[:8].ljust(8, b"\0") + span_id[:8].rjust(8, b"\0"))
+
+
+def _read(span: Span) -> Reading:
+    found = Reading()
+    for read in _VOCABULARIES:
+        if (reading := read(span)) is not None:
+            found = found.over(reading)
+    return found
+
+
+def _outcome(span: Span) -> dict[str, Any]:
+    if not span.failed:
+        return {"otel.status_code": "OK"}
+    told = {"otel.status_code": "ERROR", "otel.status_description": span.message}
+    if "error.type" in span.attributes:
+        told["error.type"] = span.attributes["error.type"]
+    for event in span.events:
+        if event.name == "exception":
+            told |= {k: v for k, v in event.attributes.items() if k in ("exception.type", "exception.message")}
+    return told
+
+
+def _service(span: Span) -> dict[str, Any]:
+    return {"service.name": span.service} if span.service else {}
+
+
+def _mark(scope: UUID, number: int, event: SpanEvent) -> bytes:
+    mark = relay.read_mark(event) or {
+        # No id of its own, so it is made of the scope's and its place: the same in every copy.
+        "uuid": str(UUID(int=scope.int ^ ((number + 1) << 64))),
+        "parent_uuid": str(scope),
+        "name": event.name,
+        "data": event.attributes or None,
+        "metadata": None,
+    }
+    fixed = {"kind": "mark", "atof_version": "0.1", "category": None, "category_profile": None, "data_schema": None}
+    return _line(**fixed, **mark, timestamp=_timestamp(event.at_ns))
+
+
+def _timestamp(ns: int) -> str:
+    seconds, rest = divmod(ns, 1_000_000_000)
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}+00:00"
+    except (ValueError, OverflowError, OSError):
+        return str(ns)  # which the record rejects, naming it
+
+
+def _line(**members: Any) -> bytes:
+    return json.dumps(members, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,57 @@
+"""Attributes that NeMo Relay's exporters write: the "full" projection, and what "openinference" carries of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relayweb.ingest.otlp.reading import Reading, parsed
+from relayweb.ingest.otlp.spans import Span, SpanEvent
+
+_ROLE_METADATA = "nemo_relay_scope_role"
+
+
+def read(span: Span) -> Reading | None:
+    """What Relay's own attributes say; None where there are none."""
+    attributes = span.attributes
+    if "nemo_relay.uuid" not in attributes:
+        return None
+    profile = {
+        "model_name": attributes.get("nemo_relay.model_name"),
+        "tool_call_id": attributes.get("nemo_relay.tool_call_id"),
+    }
+    profile = {name: value for name, value in profile.items() if value}
+    return Reading(
+        category=attributes.get("nemo_relay.scope_type"),
+        name=span.name,
+        start_data=_member(attributes, "nemo_relay.start.data"),
+        end_data=_member(attributes, "nemo_relay.end.data"),
+        start_metadata=_member(attributes, "nemo_relay.start.metadata") or {},
+        end_metadata=_member(attributes, "nemo_relay.end.metadata") or {},
+        start_profile=profile,
+        end_profile=profile,
+        streaming="streaming" in (parsed(attributes.get("nemo_relay.handle_attributes")) or ()),
+        used=frozenset(key for key in attributes if key.startswith("nemo_relay.")),
+    )
+
+
+def read_mark(event: SpanEvent) -> dict[str, Any] | None:
+    """The ATOF mark a span event was made from; None for other span events."""
+    attributes = event.attributes
+    if "nemo_relay.mark.uuid" not in attributes:
+        return None
+    return {
+        "uuid": attributes["nemo_relay.mark.uuid"],
+        "parent_uuid": attributes.get("nemo_relay.mark.parent_uuid"),
+        "name": event.name,
+        "data": _member(attributes, "nemo_relay.mark.data"),
+        "metadata": _member(attributes, "nemo_relay.mark.metadata"),
+    }
+
+
+def _member(attributes: dict[str, Any], name: str) -> Any:
+    """A member that Relay flattened by one level, which keeps names with dots whole; None when it is not there."""
+    if name in attributes:
+        return parsed(attributes[name])
+    prefix = name + "."
+    members = {key[len(prefix) :]: parsed(value) for key, value in attributes.items() if key.startswith(prefix)}
+    return members or None
