@@ -16,7 +16,7 @@ from adapters.intercepts import ACTIONS, Rule, RuleError
 from relayweb.access.permissions import may_edit_intercepts, may_view
 from relayweb.intercepts import changes, effects, publish, transfer
 from relayweb.intercepts.forms import ConfigForm
-from relayweb.intercepts.models import InterceptConfig, Revision
+from relayweb.intercepts.models import InterceptConfig, Revision, Value
 
 LIST = "admin:intercepts_interceptconfig_changelist"
 CHANGE = "admin:intercepts_interceptconfig_change"
@@ -47,7 +47,8 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def get_urls(self) -> list[URLPattern]:
         def route(at: str, view: Any, name: str, *, edits: bool = False) -> URLPattern:
             checked = require_POST(_editors_only(view)) if edits else require_GET(view)
-            return path(at, self.admin_site.admin_view(checked), name=f"intercepts_interceptconfig_{name}")
+            made: URLPattern = path(at, self.admin_site.admin_view(checked), name=f"intercepts_interceptconfig_{name}")
+            return made
 
         own = [
             route("fields/", self.fields_view, "fields"),
@@ -58,7 +59,7 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             route("<int:pk>/toggle/", self.toggle_view, "toggle", edits=True),
             route("<int:pk>/roll-back/<int:number>/", self.roll_back_view, "roll_back", edits=True),
         ]
-        return own + cast(list[URLPattern], super().get_urls())
+        return own + super().get_urls()
 
     def page(self, request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
         everywhere = self.admin_site.each_context(request)
@@ -91,7 +92,7 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         object_id: str | None = None,
         form_url: str = "",
         extra_context: Any = None,
-    ) -> HttpResponseBase:
+    ) -> HttpResponse:
         config = self.get_object(request, object_id) if object_id else None
         if object_id and config is None:
             raise Http404(f"There is no intercept {object_id}.")
@@ -198,12 +199,13 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def roll_back_view(self, request: HttpRequest, pk: int, number: int) -> HttpResponse:
         config = get_object_or_404(InterceptConfig, pk=pk)
         revision = get_object_or_404(Revision, key=config.key, number=number, value__isnull=False)
+        value = cast(Value, revision.value)
         try:
-            Rule.parse(revision.value)
+            Rule.parse(value)
         except RuleError as error:
             messages.error(request, f"r{number} cannot come back as it was: {error}")
             return redirect(CHANGE, pk)
-        saved = InterceptConfig.publish(revision.value, author(request), f"rolled back to r{number}")
+        saved = InterceptConfig.publish(value, author(request), f"rolled back to r{number}")
         messages.success(request, f"r{number} is back in force, as r{saved.revision}.")
         return redirect(CHANGE, pk)
 

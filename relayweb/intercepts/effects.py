@@ -58,5 +58,5 @@ def of_last_day(key: str | None = None) -> dict[str, Effect]:
 def _p95(key: str, sample: int = 500) -> float | None:
     """95 % of its latest runs took less, in microseconds."""
     newest = Rewrite.objects.filter(key=key, duration_us__isnull=False).order_by("-seq")
-    times = sorted(newest.values_list("duration_us", flat=True)[:sample])
+    times = sorted(us for us in newest.values_list("duration_us", flat=True)[:sample] if us is not None)
     return times[int(len(times) * 0.95)] if times else None

@@ -57,7 +57,7 @@ def from_text(kind: str, text: str) -> Any:
         except ValueError:
             raise ValueError("Number, for example 12.5") from None
     if kind == "list":
-        return [line.strip() for line in text.splitlines() if line.strip()]
+        return [line.strip() for line in _split(text) if line.strip()]
     if kind == "json":
         return _json(text)
     if kind == "json_object" and text.startswith("{"):
@@ -65,6 +65,11 @@ def from_text(kind: str, text: str) -> Any:
     if kind in ("mapping", "json_object"):
         return _lines(text, strict=kind == "mapping")
     return text
+
+
+def _split(text: str) -> list[str]:
+    """Lines as a textarea sends them; str.splitlines would also cut at characters that values may hold."""
+    return text.replace("\r\n", "\n").split("\n")
 
 
 def _json(text: str) -> Any:
@@ -77,7 +82,7 @@ def _json(text: str) -> Any:
 def _lines(text: str, *, strict: bool) -> dict[str, Any]:
     """`name: value` lines; unless strict a value that is JSON is taken as such, any other as text."""
     found: dict[str, Any] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(_split(text), 1):
         if not line.strip():
             continue
         name, colon, rest = line.partition(":")
@@ -100,11 +105,12 @@ def _lines(text: str, *, strict: bool) -> dict[str, Any]:
 
 def _loose(item: Any) -> str:
     """A value so that `_lines` reads the same again: text stands bare unless it would read as JSON."""
-    if isinstance(item, str) and "\n" not in item and item == item.strip() and item[:1] not in ("{", "[", '"'):
+    bare = isinstance(item, str) and not {"\n", "\r"} & set(item) and item == item.strip()
+    if bare and item[:1] not in ("{", "[", '"'):
         try:
             json.loads(item)
         except json.JSONDecodeError:
-            return item
+            return str(item)
     return json.dumps(item, ensure_ascii=False)
 
 
@@ -186,7 +192,9 @@ class ConfigForm(forms.Form):
         widget=forms.TextInput(attrs={"class": "input mono", "inputmode": "decimal"}),
     )
     action_type = forms.ChoiceField(label="What it does", widget=forms.Select(attrs={"class": "select"}))
-    mode = forms.ChoiceField(label="Mode", choices=InterceptConfig.Mode.choices, initial="shadow", widget=forms.RadioSelect)
+    mode = forms.ChoiceField(
+        label="Mode", choices=InterceptConfig.Mode.choices, initial="shadow", widget=forms.RadioSelect
+    )
     priority = forms.CharField(
         label="Priority", initial="100", widget=forms.TextInput(attrs={"class": "input mono", "inputmode": "numeric"})
     )

@@ -15,6 +15,9 @@ Value = dict[str, Any]
 """A config as adapters.intercepts.Rule.parse takes it, without `revision`."""
 
 
+_KEY = RegexValidator(r"^[a-z0-9][a-z0-9._-]*$", "Small letters, figures, dots and dashes, for example trim-history.")
+
+
 class InterceptConfig(models.Model):
     """One rule as it is in force now. Change it by `publish`, which keeps the history and tells every process."""
 
@@ -29,7 +32,7 @@ class InterceptConfig(models.Model):
     key = models.CharField(
         max_length=64,
         unique=True,
-        validators=[RegexValidator(r"^[a-z0-9][a-z0-9._-]*$", "Small letters, figures, dots and dashes, for example trim-history.")],
+        validators=[_KEY],
     )
     title = models.CharField(max_length=120)
     enabled = models.BooleanField(default=True)
@@ -90,9 +93,7 @@ class InterceptConfig(models.Model):
                 return config
             for name, item in value.items():
                 setattr(config, name, item)
-            # A deleted config leaves its history; one of the same key goes on counting from there.
-            newest = Revision.objects.filter(key=config.key).aggregate(n=Max("number"))["n"] or 0
-            config.revision, config.stopped, config.updated_at = newest + 1, stopped, timezone.now()
+            config.revision, config.stopped, config.updated_at = Revision.next(config.key), stopped, timezone.now()
             config.save()
             Revision.objects.create(
                 config=config, key=config.key, number=config.revision, value=value, author=author, note=note
@@ -106,7 +107,8 @@ class InterceptConfig(models.Model):
         from relayweb.intercepts import publish
 
         with transaction.atomic():
-            Revision.objects.create(key=self.key, number=self.revision + 1, value=None, author=author, note="deleted")
+            number = Revision.next(self.key)
+            Revision.objects.create(key=self.key, number=number, value=None, author=author, note="deleted")
             self.delete()
             Publication.bump()
         publish.announce()
@@ -132,6 +134,11 @@ class Revision(models.Model):
     def __str__(self) -> str:
         return f"{self.key} r{self.number}"
 
+    @classmethod
+    def next(cls, key: str) -> int:
+        """The number after the last. A deleted config leaves its history; one of the same key goes on from there."""
+        return (cls.objects.filter(key=key).aggregate(newest=Max("number"))["newest"] or 0) + 1
+
 
 class Publication(models.Model):
     """One row: how often the rules have changed. Processes compare it to know whether to read them again."""
@@ -149,5 +156,3 @@ class Publication(models.Model):
     @classmethod
     def current(cls) -> int:
         return cls.objects.filter(pk=1).values_list("number", flat=True).first() or 0
-
-

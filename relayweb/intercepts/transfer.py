@@ -6,6 +6,7 @@ A file holds `intercepts`, a list of configs as adapters.intercepts.Rule.parse t
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -17,6 +18,9 @@ from adapters.intercepts import Rule, RuleError
 from relayweb.intercepts.models import InterceptConfig, Value
 
 Format = Literal["toml", "json"]
+
+# A list in JSON; two brackets begin a table in TOML.
+_JSON = re.compile(r"\s*(\{|\[\s*[{\]\"])")
 
 DEFAULTS: Value = {
     "title": "",
@@ -57,19 +61,21 @@ def load(text: str, form: Format | None = None) -> list[Value]:
 
     Args:
         text: the file.
-        form: "toml" or "json"; told by the first character when not given.
+        form: "toml" or "json"; told by how the text begins when not given.
 
     Raises:
         FileError: names every fault, not only the first.
     """
-    form = form or ("json" if text.lstrip()[:1] in ("{", "[") else "toml")
+    form = form or ("json" if _JSON.match(text) else "toml")
     try:
         document: Any = json.loads(text) if form == "json" else tomllib.loads(text)
     except json.JSONDecodeError as error:
         raise FileError([f"line {error.lineno}, column {error.colno}: {error.msg}"]) from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise FileError([str(error)]) from None
-    rows = document if isinstance(document, list) else document.get("intercepts") if isinstance(document, dict) else None
+    except RecursionError:
+        raise FileError(["it is nested too deeply to be a list of configs"]) from None
+    rows = document.get("intercepts") if isinstance(document, dict) else document
     if not isinstance(rows, list):
         raise FileError(["intercepts: a list of configs is expected, as [[intercepts]] in TOML"])
     if isinstance(document, dict) and (unknown := sorted(set(document) - {"intercepts"})):

@@ -62,7 +62,7 @@ class _Window:
         newest = turns_matching(query).filter(start_us__isnull=False).order_by("-start_us", "-uuid")
         rows = list(newest.values_list("start_us", "end_us", "last_us", "ttft_us", "status")[: overview.FACET_WINDOW])
         return cls(
-            sorted(max(0, (end or last) - start) for start, end, last, _, status in rows if status != "running"),
+            sorted(max(0, (end or last) - (start or 0)) for start, end, last, _, status in rows if status != "running"),
             sorted(ttft for _, _, _, ttft, _ in rows if ttft is not None),
             [status for *_, status in rows],
         )
@@ -107,10 +107,13 @@ def _groups(q: str, counted: dict[str, list[dict[str, Any]]], seen: _Window) -> 
             "title": "Duration",
             "range": f"{formats.duration(spread[0])} – {formats.duration(spread[-1])}" if spread else "",
             "bars": seen.bars(),
-            "options": [_exclusive(q, f"dur:>{said}", f"> {said[:-1]} {said[-1]}", _above(spread, us)) for said, us in LONGER],
+            "options": [
+                _exclusive(q, f"dur:>{said}", f"> {said[:-1]} {said[-1]}", _above(spread, us)) for said, us in LONGER
+            ],
         }
     )
-    groups.append({"title": "Started", "options": [_exclusive(q, f"since:{back}", f"last {back[:-1]} {back[-1]}") for back in SINCE]})
+    since = [_exclusive(q, f"since:{back}", f"last {back[:-1]} {back[-1]}") for back in SINCE]
+    groups.append({"title": "Started", "options": since})
     return groups
 
 
@@ -126,7 +129,9 @@ def _statuses(q: str, counted: dict[str, list[dict[str, Any]]]) -> list[Option]:
     counts, on = _counts(q, "status", counted), search.chosen(q, "status")
     assert set(ORDER) == set(STATUSES)
     return [
-        Option(name, counts.get(name, 0), search.href(search.toggled(q, "status", name)), name in on, name, f"st-{name}")
+        Option(
+            name, counts.get(name, 0), search.href(search.toggled(q, "status", name)), name in on, name, f"st-{name}"
+        )
         for name in ORDER
     ]
 

@@ -6,7 +6,7 @@ UNKNOWN = "–"
 
 
 def duration(us: float | None) -> str:
-    """A length of time, given in microseconds: `212 µs`, `840 ms`, `6.16 s`, `2 m 30 s`, `1 h 12 m`; as format.js says it."""
+    """A length of time, given in microseconds, as format.js says it: `212 µs`, `840 ms`, `6.16 s`, `2 m 30 s`."""
     if us is None:
         return UNKNOWN
     if us < 0:

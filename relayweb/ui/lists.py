@@ -66,9 +66,8 @@ def drops(q: str) -> list[dict[str, str]]:
         fitting = turns_matching(parse(rest))[: PAGE + 1]
         if count := len(fitting.values_list("uuid", flat=True)):
             many = f"More than {PAGE}" if count > PAGE else str(count)
-            offers.append(
-                {"text": chip.text, "href": search.href(rest), "note": f"{many} fit{'' if count > 1 else 's'} without it."}
-            )
+            note = f"{many} fit{'' if count > 1 else 's'} without it."
+            offers.append({"text": chip.text, "href": search.href(rest), "note": note})
     return offers[:2]
 
 

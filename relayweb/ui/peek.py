@@ -13,8 +13,14 @@ from django.views.decorators.http import require_GET
 from relayweb.recording import queries
 
 LANES = 12
-KINDS = {"logical_call": "call", "attempt": "llm", "tool": "tool", "subagent": "agent", "turn": "agent", "session": "agent"}
-ICONS = {"subagent": "subagent", "turn": "turn", "session": "session", "logical_call": "call", "attempt": "llm", "tool": "tool"}
+# Role → colour and icon.
+LOOKS = {
+    "logical_call": ("call", "call"),
+    "attempt": ("llm", "llm"),
+    "tool": ("tool", "tool"),
+    "subagent": ("agent", "subagent"),
+}
+UNCHANGED = ("miss", "error")
 
 
 @require_GET
@@ -40,7 +46,7 @@ def shown(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for node in nodes:
         if node["role"] == "logical_call" and attempts[node["uuid"]] == 1:
             continue
-        if node["role"] in ("logical_call", "attempt", "tool", "subagent"):
+        if node["role"] in LOOKS:
             found.append(node)
     return found
 
@@ -74,17 +80,18 @@ def _lane(node: dict[str, Any], begin: int, end: int, span: int, call_role: str 
     width = max(4.0, 1000 * (end - node["start_us"]) / span)
     attempt = node["role"] == "attempt"
     ttft = node.get("ttft_us")
+    kind, icon = LOOKS[node["role"]]
     return {
         "node": node,
-        "kind": KINDS.get(node["role"], "mark"),
-        "icon": ICONS.get(node["role"], "mark"),
+        "kind": kind,
+        "icon": icon,
         "label": _label(node, call_role),
         "child": attempt and (node.get("attempt") or 1) > 1,
         "thin": node["role"] in ("logical_call", "subagent"),
         "x": round(min(x, 996.0), 1),
         "width": round(min(width, 1000 - min(x, 996.0)), 1),
         "ttft": round(min(x + 1000 * ttft / span, 1000.0), 1) if attempt and ttft else None,
-        "rewritten": any(r["mode"] == "enforce" and r["result"] not in ("miss", "error") for r in node.get("rewrites", [])),
+        "rewritten": any(r["mode"] == "enforce" and r["result"] not in UNCHANGED for r in node.get("rewrites", [])),
         "length_us": end - node["start_us"],
     }
 
@@ -99,9 +106,8 @@ def _label(node: dict[str, Any], call_role: str | None) -> str:
 
 def failures(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Attempts that failed, with what the provider said."""
-    return [
-        {"node": n, "said": said(n)} for n in nodes if n["role"] == "attempt" and n["status"] in ("failed", "interrupted")
-    ]
+    failed = [n for n in nodes if n["role"] == "attempt" and n["status"] in ("failed", "interrupted")]
+    return [{"node": node, "said": said(node)} for node in failed]
 
 
 def said(node: dict[str, Any]) -> str:
@@ -118,7 +124,7 @@ def rewritten(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for run in node.get("rewrites", []):
             name = (run["key"], run["revision"], run["mode"])
             looked[name] += 1
-            changed[name] += run["result"] not in ("miss", "error")
+            changed[name] += run["result"] not in UNCHANGED
     return [
         {"key": key, "revision": revision, "mode": mode, "changed": changed[key, revision, mode], "of": count}
         for (key, revision, mode), count in looked.items()

@@ -7,7 +7,14 @@ from typing import Any
 from django.http import HttpRequest
 
 THEMES = ("light", "dark")
-SECTIONS = {"turns": "turns", "turn": "turns", "sessions": "sessions", "session": "sessions", "compare": "compare", "statistics": "statistics"}
+SECTIONS = {
+    "turns": "turns",
+    "turn": "turns",
+    "sessions": "sessions",
+    "session": "sessions",
+    "compare": "compare",
+    "statistics": "statistics",
+}
 
 
 def theme(request: HttpRequest) -> str:
@@ -38,7 +45,7 @@ def recorder_notices() -> list[dict[str, str]]:
             {
                 "kind": "failed",
                 "title": "The recorder is degraded.",
-                "text": f"{state.get('reason') or 'Its writer reports a fault.'} Calls still run; some may be missing here.",
+                "text": f"{state.get('reason') or 'Its writer reports a fault.'} Calls still run; some may be missing.",
             }
         )
     dropped = recorder.counters().get("dropped", 0)

@@ -81,7 +81,8 @@ def ways(origin: str, tokens: dict[str, str]) -> list[Way]:
                     "shell, no key at hand",
                     f"curl -N {base}/demo/v1/chat/completions \\\n"
                     "  -H 'content-type: application/json' \\\n"
-                    '  -d \'{"model": "demo", "stream": true, "messages": [{"role": "user", "content": "Say hello."}]}\'',
+                    '  -d \'{"model": "demo", "stream": true,\n'
+                    '       "messages": [{"role": "user", "content": "Say hello."}]}\'',
                     (f"{base}/demo/v1/chat/completions",),
                 ),
             ],
@@ -144,7 +145,7 @@ def ways(origin: str, tokens: dict[str, str]) -> list[Way]:
             "Import a file",
             "ATOF, plain or gzip",
             "",
-            "Run it where the server runs. Lines that cannot be taken are listed with their number; nothing else is lost.",
+            "Run it where the server runs. Lines that cannot be taken are listed with their number.",
             [Snippet("shell", "relayweb import runs/*.jsonl.gz\ncat events.jsonl | relayweb import -")],
         ),
     ]

@@ -105,7 +105,8 @@ def durcell(turn: dict[str, Any], largest: int | None) -> SafeString:
     heat = 0 if running or share < 0.5 else 1 if share < 0.75 else 2
     width = round(100 * share**0.5, 1)
     return format_html(
-        '<span class="dur{}">{}</span><svg class="durbar" preserveAspectRatio="none" viewBox="0 0 100 3" aria-hidden="true">'
+        '<span class="dur{}">{}</span>'
+        '<svg class="durbar" preserveAspectRatio="none" viewBox="0 0 100 3" aria-hidden="true">'
         '<rect class="{}" x="{}" width="{}" height="3" rx="1"/></svg>',
         f" heat-{heat}" if heat else "",
         formats.duration(us),

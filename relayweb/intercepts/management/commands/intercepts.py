@@ -54,6 +54,7 @@ class Command(BaseCommand):
 
     def export(self, form: transfer.Format) -> None:
         try:
-            self.stdout.write(transfer.dump((config.value() for config in InterceptConfig.objects.all()), form), ending="")
+            text = transfer.dump((config.value() for config in InterceptConfig.objects.all()), form)
         except transfer.FileError as error:
             raise CommandError(str(error)) from None
+        self.stdout.write(text, ending="")

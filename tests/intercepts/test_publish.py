@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from django.db import transaction
+
+from adapters import intercepts
+from relayweb.intercepts import publish
+from relayweb.intercepts.models import InterceptConfig, Publication
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def in_force() -> list[tuple[str, int | None]]:
+    return [(rule.key, rule.revision) for rule in intercepts.current().rules]
+
+
+def test_a_saved_config_is_in_force_in_this_process_at_once(value):
+    InterceptConfig.publish(value, "ann")
+    assert in_force() == [("cooler", 1)]
+    InterceptConfig.publish({**value, "title": "Cooler"}, "ann")
+    assert in_force() == [("cooler", 2)]
+
+
+def test_a_change_that_is_rolled_back_never_comes_in_force(value):
+    with pytest.raises(RuntimeError), transaction.atomic():
+        InterceptConfig.publish(value, "ann")
+        raise RuntimeError
+    assert in_force() == []
+
+
+def test_disabled_and_deleted_configs_are_not_in_force(value):
+    config = InterceptConfig.publish(value, "ann")
+    InterceptConfig.publish({**value, "enabled": False}, "ann")
+    assert in_force() == []
+    InterceptConfig.publish(value, "ann")
+    config.withdraw("ann")
+    assert in_force() == []
+
+
+def test_a_change_made_by_another_process_comes_in_force_within_a_second(value):
+    publish.start()
+    # What another process does: it writes the rows and does not reach into this one.
+    InterceptConfig.objects.create(**value, revision=1)
+    Publication.bump()
+    deadline = time.monotonic() + 2 * publish.POLL
+    while not in_force() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert in_force() == [("cooler", 1)]
+
+
+def test_starting_twice_keeps_one_watcher_and_closing_twice_leaves_none(value):
+    publish.start()
+    publish.start()
+    assert [t.name for t in threading.enumerate()].count("relayweb-rules") == 1
+    publish.close()
+    publish.close()
+    assert "relayweb-rules" not in [t.name for t in threading.enumerate()]
+
+
+def test_a_stored_config_that_no_longer_parses_is_reported_and_the_others_are_in_force(value):
+    InterceptConfig.publish(value, "ann")
+    InterceptConfig.objects.create(**{**value, "key": "old", "action": {"type": "of_another_version"}})
+    Publication.bump()
+    publish.refresh()
+    assert in_force() == [("cooler", 1)]
+    assert "action.type" in publish.unusable()["old"]
+
+
+def test_the_document_holds_enabled_configs_with_their_revision_and_its_etag_changes_with_them(value):
+    InterceptConfig.publish(value, "ann")
+    InterceptConfig.publish({**value, "key": "off", "enabled": False}, "ann")
+    first = publish.ruleset_document()
+    assert first["rules"] == [{**value, "revision": 1}]
+    assert publish.ruleset_document() == first
+    InterceptConfig.publish({**value, "priority": 5}, "ann")
+    assert publish.ruleset_document()["etag"] != first["etag"]
+    assert intercepts.current().etag == publish.ruleset_document()["etag"]
+
+
+def test_every_call_runs_under_exactly_one_rule_set_while_configs_are_saved(value):
+    InterceptConfig.publish(value, "ann")
+    seen: list[list[int | None]] = []
+    stop = threading.Event()
+
+    def calls() -> None:
+        while not stop.is_set():
+            entries, _body, _decision = intercepts.preview(
+                intercepts.current(), {"model": "m", "messages": []}, api_mode="chat_completions"
+            )
+            seen.append([entry["revision"] for entry in entries])
+
+    callers = [threading.Thread(target=calls) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    for number in range(60):
+        action = {"type": "set_parameters", "parameters": {"temperature": number / 100}}
+        InterceptConfig.publish({**value, "action": action}, "ann")
+    stop.set()
+    for caller in callers:
+        caller.join()
+    assert seen and all(len(revisions) == 1 for revisions in seen)
+    assert len({revisions[0] for revisions in seen}) > 1
