@@ -10,6 +10,7 @@ from typing import Any
 from django.db.models import BigIntegerField, ExpressionWrapper, F, Lookup, Q, QuerySet, TextField
 from django.db.models.functions import Coalesce
 
+from relayweb.recording import search
 from relayweb.recording.models import Rewrite, Role, Scope, Turn
 from relayweb.recording.query_language import Compare, Query, Term, Text
 
@@ -148,7 +149,7 @@ def _intercept(pattern: str) -> Q:
 
 
 def _says(text: str) -> Q:
-    return Q(asked__icontains=text)
+    return search.turns_saying(text)
 
 
 _FIELDS: dict[str, Callable[[str], Q]] = {

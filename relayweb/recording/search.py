@@ -1,0 +1,182 @@
+"""Full-text search over recorded messages.
+
+The index follows the log a moment behind the writer (`Indexer`): indexing costs as much as recording, and nobody
+searches within the second. What it has not reached yet is searched by reading it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+import unicodedata
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from django.db import DatabaseError, close_old_connections, connection
+from django.db.models import Q
+from django.db.models.expressions import RawSQL
+
+from relayweb.recording import search_index, stored
+from relayweb.recording.models import Event, Ledger, Scope
+from relayweb.recording.stored import Reader
+
+log = logging.getLogger(__name__)
+
+MAX_CHECKED = 2_000
+"""Texts read to check a phrase, the newest; older ones count when they hold all its words."""
+MAX_UNINDEXED = 2_000
+"""Events searched by reading them, the newest."""
+
+_WORD = re.compile(r"\w+\*?")
+
+
+def normal(text: str) -> str:
+    """Text as phrases are compared: small letters, no accents, single spaces."""
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    return " ".join("".join(c for c in decomposed if not unicodedata.combining(c)).split())
+
+
+class Wanted:
+    """One search: words that must all be there, and the phrase they must form."""
+
+    def __init__(self, text: str) -> None:
+        self.words = _WORD.findall(search_index.words(text))
+        self.phrase = normal(text)
+        self.is_word = self.words == [text]
+
+    def match(self) -> str:
+        """In the index's own language."""
+        if connection.vendor == "postgresql":
+            return " & ".join(f"'{w.rstrip('*')}'" + (":*" if w.endswith("*") else "") for w in self.words)
+        return " AND ".join(f'"{w.rstrip("*")}"' + ("*" if w.endswith("*") else "") for w in self.words)
+
+    def holds(self, text: str) -> bool:
+        """Whether a text holds the phrase; a single word must stand alone unless it ends in `*`."""
+        text = normal(text)
+        if not self.is_word:
+            return self.phrase.rstrip("*") in text
+        stem = self.phrase.rstrip("*")
+        return re.search(rf"\b{re.escape(stem)}" + ("" if self.phrase.endswith("*") else r"\b"), text) is not None
+
+
+def turns_saying(text: str) -> Q:
+    """Turns in which somebody said this, or whose question holds it."""
+    wanted = Wanted(text)
+    said = Q(asked__icontains=text.strip("*"))
+    if not wanted.words:
+        return said
+    scopes = Q(uuid__in=_indexed(wanted))
+    if fresh := list(_unindexed(wanted)):
+        scopes |= Q(uuid__in=fresh)
+    return said | Q(uuid__in=Scope.objects.filter(scopes).values("turn_uuid"))
+
+
+_MATCH = {
+    "postgresql": "words @@ to_tsquery('simple', %s)",
+    "sqlite": "recording_search MATCH %s",
+}
+
+
+def _indexed(wanted: Wanted) -> Any:
+    """Scopes that speak a document with these words: a subquery, or their uuids where a phrase had to be checked."""
+    documents = f"SELECT rowid FROM recording_search WHERE {_MATCH[connection.vendor]}"
+    if wanted.is_word:
+        return RawSQL(f"SELECT scope_uuid FROM recording_mention WHERE doc IN ({documents})", [wanted.match()])  # noqa: S611
+    with connection.cursor() as cursor:
+        cursor.execute(documents, [wanted.match()])
+        found = sorted((number for (number,) in cursor.fetchall()), key=abs, reverse=True)
+    checked = [number for number, text in _texts(found[:MAX_CHECKED]) if wanted.holds(text)]
+    numbers = ", ".join(map(str, checked + found[MAX_CHECKED:])) or "NULL"
+    return RawSQL(f"SELECT scope_uuid FROM recording_mention WHERE doc IN ({numbers})", [])  # noqa: S611
+
+
+def _texts(numbers: list[int]) -> Iterable[tuple[int, str]]:
+    """Documents as they were indexed."""
+    reader = Reader()
+    contents = reader.contents([n for n in numbers if n > 0])
+    for number in numbers:
+        if number in contents:
+            yield number, "\n".join(search_index.spoken(stored.load(contents[number])))
+    for event in Event.objects.filter(seq__in=[-n for n in numbers if n < 0]):
+        found = search_index.said(event, reader)
+        if found is not None:
+            yield -event.seq, "\n".join(found.inline)
+
+
+def _unindexed(wanted: Wanted) -> Iterable[UUID]:
+    """Scopes whose events the index has not reached and which say this."""
+    reached = search_index.reached()
+    newest = Ledger.objects.values_list("seq", flat=True).first() or 0
+    if reached >= newest:
+        return
+    reader = Reader()
+    after = max(reached, newest - 4 * MAX_UNINDEXED)
+    for event in search_index.following(after).order_by("-seq")[:MAX_UNINDEXED]:
+        found = search_index.said(event, reader)
+        if found is None:
+            continue
+        texts = list(found.inline)
+        for text in reader.contents(found.spoken | found.history).values():
+            texts += search_index.spoken(stored.load(text))
+        if any(wanted.holds(text) for text in texts):
+            yield event.uuid
+
+
+class Indexer:
+    """The thread that keeps the index up with the log, one process of several at a time."""
+
+    PAUSE = 0.5
+    """Seconds of silence before it begins, so that it does not compete with a burst."""
+    LATEST = 5.0
+    """Seconds after which it begins all the same."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """Begin to follow the log. Idempotent."""
+        if self._thread is None:
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self._run, name="relayweb-search", daemon=True)
+            self._thread.start()
+
+    def poke(self, seq: int = 0) -> None:
+        """Something was recorded. Made to be given to `Writer.subscribe`."""
+        self._wake.set()
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Stop after the batch in hand. Idempotent; what is left is indexed by the next process."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+            self._thread = None
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                while not self._stopping.is_set() and search_index.catch_up():
+                    self._stopping.wait(0.01)  # let the writer have the database between two batches
+            except DatabaseError as error:
+                log.warning("the full-text index is behind: %s", error)
+            finally:
+                close_old_connections()
+            self._wake.wait(60)
+            self._wake.clear()
+            latest = time.monotonic() + self.LATEST
+            while self._wake.wait(self.PAUSE) and time.monotonic() < latest and not self._stopping.is_set():
+                self._wake.clear()
+        connection.close()
+
+
+_indexer = Indexer()
+
+
+def indexer() -> Indexer:
+    """This process's indexer."""
+    return _indexer

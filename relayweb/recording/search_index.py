@@ -1,0 +1,267 @@
+"""The full-text index over recorded messages: SQLite FTS5 or PostgreSQL tsvector, each unique message indexed once.
+
+A document is a content of the store (its number) or what stands in an event itself (minus its number). A mention says
+which attempt spoke it: answers, the messages since the user's last one, and history that nobody spoke before; history
+that a request only repeats is not mentioned again. The SQLite index holds no positions, which would triple it: phrases
+are checked on the texts found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from relayweb.recording import content, stored
+from relayweb.recording.compression import EVENT
+from relayweb.recording.models import Event, Ledger
+from relayweb.recording.recent import Recent
+from relayweb.recording.stored import Reader
+
+BATCH = 200  # events of one transaction
+MAX_TEXT = 200_000  # characters of one document
+
+_CJK = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af])")
+_HOLE = re.compile(rb"\0(?:(c)|[upr]|t..)", re.DOTALL)
+_LISTS = ("messages", "input", "contents")
+_SILENT = frozenset(
+    ("id", "type", "role", "tool_call_id", "tool_use_id", "call_id", "signature", "model", "object", "status")
+    + ("finish_reason", "stop_reason", "encrypted_content", "mime_type", "media_type", "system_fingerprint")
+    + ("created", "service_tier", "usage", "cache_control")
+)
+_FILES = ("base64", "image", "input_image", "image_url", "input_audio", "file", "input_file", "redacted_thinking")
+
+
+def spoken(value: Any) -> Iterator[str]:
+    """The texts in a message or an answer: what was said, called and returned; no ids, kinds or encoded files."""
+    stack, size = [value], 0
+    while stack and size < MAX_TEXT:
+        value = stack.pop()
+        if isinstance(value, str):
+            if not value.startswith("data:"):
+                size += len(value)
+                yield value[:MAX_TEXT]
+        elif isinstance(value, dict):
+            if value.get("type") not in _FILES:
+                stack += [value[name] for name in reversed(value) if name not in _SILENT]
+        elif isinstance(value, list):
+            stack += reversed(value)
+
+
+def words(text: str) -> str:
+    """Text as it is indexed: each ideograph a word of its own, since no space tells where a word ends."""
+    return _CJK.sub(r" \1 ", text.replace("\0", " "))
+
+
+# What an event says -------------------------------------------------------------------------------------------------
+
+
+class Said:
+    """What one event says: contents it speaks, contents it repeats or brings as history, and texts of its own."""
+
+    __slots__ = ("history", "inline", "spoken")
+
+    def __init__(self) -> None:
+        self.spoken: set[int] = set()
+        self.history: set[int] = set()
+        self.inline: list[str] = []
+
+
+def _skeleton(body: content.Body) -> Any:
+    """An event's value with `{"$c": number}` where a content stood."""
+    refs = iter(body.refs)
+    text = _HOLE.sub(lambda m: b'{"$c":%d}' % next(refs) if m[1] else b"x", body.text)
+    return stored.load(text)
+
+
+def _reference(value: Any) -> int | None:
+    number = value.get("$c") if isinstance(value, dict) and len(value) == 1 else None
+    return number if isinstance(number, int) else None
+
+
+def _references(value: Any) -> Iterator[int]:
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        number = _reference(value)
+        if number is not None:
+            yield number
+        elif isinstance(value, dict):
+            stack += value.values()
+        elif isinstance(value, list):
+            stack += value
+
+
+def said(event: Event, reader: Reader) -> Said | None:
+    """What the start or end event of an llm scope says; None for any other event."""
+    value = _skeleton(content.decode(bytes(event.body), EVENT.expand))
+    if not isinstance(value, dict) or value.get("category") != "llm":
+        return None
+    found, data = Said(), value.get("data")
+    if event.kind == Event.Kind.END:
+        found.spoken.update(_references(data))
+        found.inline += spoken(_without_references(data))
+        return found
+    request = data.get("content") if isinstance(data, dict) else None
+    request = request if isinstance(request, dict) else {}
+    messages = next((request[name] for name in _LISTS if request.get(name)), None)
+    tail = _since_the_user(messages, reader) if isinstance(messages, list) else [messages]
+    for message in tail:
+        found.spoken.update(_references(message))
+        found.inline += spoken(_without_references(message))
+    found.history.update(_references([messages, request.get("system"), request.get("instructions")]))
+    found.history -= found.spoken
+    return found
+
+
+def _without_references(value: Any) -> Any:
+    if isinstance(value, dict):
+        return None if _reference(value) is not None else {k: _without_references(v) for k, v in value.items()}
+    return [_without_references(v) for v in value] if isinstance(value, list) else value
+
+
+def _since_the_user(messages: list[Any], reader: Reader) -> list[Any]:
+    """The messages from the user's last one on: what this request adds, even where its text is old."""
+    for at in range(len(messages) - 1, -1, -1):
+        number = _reference(messages[at])
+        message = messages[at] if number is None else stored.load(reader.contents([number]).get(number))
+        if isinstance(message, dict) and message.get("role", message.get("type")) in ("user", "human"):
+            blocks = message.get("content")
+            kinds = {b.get("type") for b in blocks if isinstance(b, dict)} if isinstance(blocks, list) else set()
+            if kinds != {"tool_result"}:
+                return messages[at:]
+    return messages[-1:]
+
+
+# Indexing -----------------------------------------------------------------------------------------------------------
+
+
+class _Indexed:
+    """Contents known to be in the index, so that a long history costs no look-up each time it is repeated."""
+
+    def __init__(self) -> None:
+        self.recent: Recent[int, bool] = Recent(200_000)
+        self.epoch = -1
+
+    def unknown(self, numbers: set[int], epoch: int) -> set[int]:
+        """Those of `numbers` that are not indexed yet."""
+        if epoch != self.epoch:  # contents were deleted
+            self.recent.clear()
+            self.epoch = epoch
+        open_ = [number for number in numbers if self.recent.get(number) is None]
+        indexed: set[int] = set()
+        for some in (open_[at : at + 500] for at in range(0, len(open_), 500)):
+            marks = ", ".join(["%s"] * len(some))
+            indexed.update(
+                n for (n,) in _fetch(f"SELECT DISTINCT doc FROM recording_mention WHERE doc IN ({marks})", some)
+            )
+        self.add(indexed)
+        return set(open_) - indexed
+
+    def add(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self.recent.put(number, True)
+        self.recent.trim()
+
+
+_indexed = _Indexed()
+
+
+def reached() -> int:
+    """The number of the last event in the index."""
+    return int(next(iter(_fetch("SELECT seq FROM recording_searchstate WHERE id = 1")), (0,))[0])
+
+
+def catch_up(limit: int = BATCH) -> bool:
+    """Index the next events of the log; returns whether there may be more.
+
+    Reading and splitting into words takes no lock; the writes are one short transaction, given up if another process
+    was faster.
+    """
+    after = reached()
+    newest, epoch = Ledger.objects.values_list("seq", "epoch").first() or (0, 0)
+    if after > newest:  # the record is another one than the index was made from
+        clear()
+        after = 0
+    events = list(following(after)[:limit])
+    if not events:
+        return False
+    new, documents, mentions = _read(events, epoch)
+    with transaction.atomic():
+        if connection.vendor == "postgresql":
+            _fetch("SELECT 1 FROM recording_searchstate WHERE id = 1 FOR UPDATE")
+        if reached() != after:
+            return True
+        _insert(documents, mentions)
+        _execute("UPDATE recording_searchstate SET seq = %s WHERE id = 1", [events[-1].seq])
+    _indexed.add(new)
+    return len(events) == limit
+
+
+def following(seq: int) -> Any:
+    """Starts and ends of scopes after a number, in order."""
+    return Event.objects.filter(seq__gt=seq).exclude(kind=Event.Kind.MARK).order_by("seq")
+
+
+def _read(events: Sequence[Event], epoch: int) -> tuple[set[int], dict[int, str], list[tuple[int, UUID]]]:
+    """Contents that are new to the index, documents to add, and who spoke which."""
+    reader = Reader()
+    told = [(event, found) for event in events if (found := said(event, reader)) is not None]
+    new = _indexed.unknown(set().union(*(found.spoken | found.history for _, found in told)), epoch)
+    documents: dict[int, str] = {}
+    mentions: list[tuple[int, UUID]] = []
+    unspoken = set(new)
+    for event, found in told:
+        mentions += [(number, event.uuid) for number in found.spoken | (found.history & unspoken)]
+        unspoken -= found.spoken | found.history
+        if found.inline:
+            documents[-event.seq] = "\n".join(found.inline)
+            mentions.append((-event.seq, event.uuid))
+    texts = reader.contents(new)
+    documents |= {number: "\n".join(spoken(stored.load(texts[number]))) for number in new if number in texts}
+    return new, documents, mentions
+
+
+def _insert(documents: dict[int, str], mentions: list[tuple[int, UUID]]) -> None:
+    texts = [(number, words(text)[:MAX_TEXT]) for number, text in documents.items() if text.strip()]
+    if connection.vendor == "postgresql":
+        add = (
+            "INSERT INTO recording_search (rowid, words) VALUES (%s, to_tsvector('simple', %s)) ON CONFLICT DO NOTHING"
+        )
+        mention = "INSERT INTO recording_mention (doc, scope_uuid) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+    else:
+        add = "INSERT INTO recording_search (rowid, words) VALUES (%s, %s)"
+        mention = "INSERT OR IGNORE INTO recording_mention (doc, scope_uuid) VALUES (%s, %s)"
+    with connection.cursor() as cursor:
+        cursor.executemany(add, texts)
+        cursor.executemany(mention, [(number, as_parameter(uuid)) for number, uuid in mentions])
+
+
+def as_parameter(uuid: UUID) -> Any:
+    return uuid if connection.vendor == "postgresql" else uuid.bytes
+
+
+def _fetch(sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+    return found
+
+
+def _execute(sql: str, parameters: Sequence[Any] = ()) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+
+
+def clear() -> None:
+    """Empty the index; the next `catch_up` begins at the first event."""
+    if connection.vendor == "postgresql":
+        _execute("DELETE FROM recording_search")
+    else:
+        _execute("INSERT INTO recording_search (recording_search) VALUES ('delete-all')")
+    _execute("DELETE FROM recording_mention")
+    _execute("UPDATE recording_searchstate SET seq = 0 WHERE id = 1")
+    _indexed.epoch = -1
