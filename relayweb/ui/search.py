@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 _TERM = re.compile(r'-?[A-Za-z_]+:(?:"[^"]*"?|\S*)|-?"[^"]*"?|\S+')
-_FIELD = re.compile(r'(-?[A-Za-z_]+:)(.*)', re.DOTALL)
+_FIELD = re.compile(r"(-?[A-Za-z_]+:)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
