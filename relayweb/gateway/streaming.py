@@ -199,6 +199,8 @@ class StreamedCall:
                         self.feed.offer(chunk)
                     await self.client.piece(data)
                     continue
+                if waited_for := self._asides():
+                    await self.client.piece(waited_for)
                 for chunk in chunks:
                     await self.feed.put(chunk)
         except httpx2.TransportError as error:
@@ -207,7 +209,7 @@ class StreamedCall:
                 await self._cut(error)
             return
         if (rest := self.splitter.rest()) is not None:
-            self._aside(rest.raw)
+            self._aside(rest.raw)  # passed on at the end
         if self.tee:
             await self.client.end()
         self.feed.end()
@@ -235,10 +237,18 @@ class StreamedCall:
         return found
 
     def _aside(self, raw: bytes) -> None:
+        """Bytes that are no chunk follow the one before them; with none under way they stand for themselves."""
         if not self.tee:
             if not self.pending:
                 self.pending.append(Chunk(b"", {}))
             self.pending[-1].after += raw
+
+    def _asides(self) -> bytes:
+        """The bytes that wait for no chunk."""
+        data = b""
+        while self.pending and not self.pending[0].raw:
+            data += self.pending.popleft().after
+        return data
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -21,12 +23,24 @@ class Gateway(Served):
     """A served installation with the upstream `mock` and a token."""
 
     key: str = ""
+    read_key: str = ""
 
-    def api(self, path: str) -> dict:
-        token = self.__dict__.setdefault("_read", None) or self.__dict__.update(_read=self.token("read")) or self._read
-        answer = self.get(f"/api/v1/{path}", authorization=f"Bearer {token}")
+    def api(self, path: str) -> Any:
+        answer = self.get(f"/api/v1/{path}", authorization=f"Bearer {self.read_key}")
         assert answer.status_code == 200, answer.text
         return answer.json()
+
+    def turn_of(self, session: str, ready: Callable[[dict[str, Any]], bool], seconds: float = 10) -> dict[str, Any]:
+        """The newest turn of a session, with its tree, once it is `ready`."""
+        deadline = time.monotonic() + seconds
+        turns: list[dict[str, Any]] = []
+        while time.monotonic() < deadline:
+            turns = [t for t in self.api("turns?limit=100")["turns"] if t["session_id"] == session]
+            if turns and ready(turns[0]):
+                turn: dict[str, Any] = self.api(f"turns/{turns[0]['uuid']}")
+                return turn
+            time.sleep(0.05)
+        raise AssertionError(f"no such turn of {session}: {turns}")
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +50,7 @@ def web(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Iterato
     assert done.returncode == 0, done.stderr
     served.run("upstream", "set", "claude", "--base-url", provider.url, "--api-mode", "anthropic_messages")
     served.run("upstream", "set", "down", "--base-url", "http://127.0.0.1:9/v1", "--api-mode", "chat_completions")
-    served.key = served.token("gateway")
+    served.key, served.read_key = served.token("gateway"), served.token("read")
     served.start()
     yield served
     served.stop()

@@ -1,0 +1,53 @@
+"""From an SDK through the gateway to the API: what was called is what is shown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+
+from tests.gateway.conftest import Gateway
+from tests.gateway.provider import Provider
+
+HI: list[Any] = [{"role": "user", "content": "hi"}]
+
+
+def nodes(turn: dict[str, Any], role: str) -> list[dict[str, Any]]:
+    def walk(node: dict[str, Any]) -> Any:
+        yield node
+        for child in node["children"]:
+            yield from walk(child)
+
+    roots = turn["tree"] if isinstance(turn["tree"], list) else [turn["tree"]]
+    return [n for root in roots for n in walk(root) if n["role"] == role]
+
+
+def test_a_retried_stream_is_one_call_with_two_attempts(web: Gateway, provider: Provider) -> None:
+    provider.fail["shown"] = 1
+    headers = {"x-relay-token": web.key, "x-relay-session-id": "shown"}
+    with openai.OpenAI(base_url=f"{web.url}/gw/mock", api_key="sk-canary-key", default_headers=headers) as client:
+        stream = client.chat.completions.create(model="shown", messages=HI, stream=True)
+        assert "".join(c.choices[0].delta.content or "" for c in stream if c.choices) == "ABCD"
+    turn = web.turn_of("shown", lambda t: t["status"] == "ok")
+    assert (turn["logical_calls"], turn["attempts"], turn["retries"], turn["chunks"]) == (1, 2, 1, 6)
+    assert turn["profile"] == "gateway" and turn["providers"] == ["mock"]
+    (call,), attempts = nodes(turn, "logical_call"), nodes(turn, "attempt")
+    assert (call["status"], call["retries"], call["call_role"]) == ("ok", 1, "primary")
+    assert [(a["status"], a["attempt"]) for a in attempts] == [("failed", 1), ("ok", 2)]
+    assert attempts[0]["error"]["status"] == 503 and attempts[0]["error"]["message"] == "try again"
+    assert attempts[1]["streaming"] and attempts[1]["finish_reason"] == "stop" and attempts[1]["ttft_us"] > 0
+    request = web.api(f"scopes/{attempts[1]['uuid']}/request")["request"]
+    assert request == json.loads(provider.of("shown")[1].body)
+    texts = [c["text"] for c in web.api(f"scopes/{attempts[1]['uuid']}/chunks")["chunks"]]
+    assert "".join(t or "" for t in texts) == "ABCD"
+    assert "sk-canary" not in json.dumps(web.api(f"scopes/{attempts[1]['uuid']}/events"))
+
+
+def test_the_demo_turn_shows_its_rewrite(web: Gateway) -> None:
+    headers = {"x-relay-token": web.key, "x-relay-session-id": "demo-shown", "x-demo-pace": "0"}
+    with openai.OpenAI(base_url=f"{web.url}/gw/demo", api_key="-", default_headers=headers) as client:
+        answer = client.chat.completions.create(model="demo", messages=HI)
+        assert "2.18.0" in (answer.choices[0].message.content or "")
+    turn = web.turn_of("demo-shown", lambda t: t["status"] == "ok")
+    assert turn["usage"]["reasoning_tokens"] > 0
