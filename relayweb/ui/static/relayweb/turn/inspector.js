@@ -92,13 +92,9 @@ export class Inspector {
     const chunks = model.chunks.get(model.find(uuid));
     if (!chunks) return;
     this.heard = chunks;
-    const already = Number(into.dataset.from ?? 0);
-    let seen = chunks.count;
-    if (seen > already) this.cache.clear();
-    chunks.listen = (text, kind) => {
-      seen += 1;
-      if (text) appendText(into, text, kind);
-    };
+    // The fragment holds what had arrived when it was made; what is older than that is not heard again.
+    chunks.heard = Math.max(Number(into.dataset.from ?? 0), 0);
+    chunks.listen = (text, kind) => appendText(into, text, kind);
   }
 
   /** Called after each frame: what is selected may have grown or ended. */
@@ -300,7 +296,7 @@ export class Inspector {
   }
 }
 
-const KIND_CLASS = { r: "c-reasoning", a: "c-args", reasoning: "c-reasoning", tool: "c-args" };
+const KIND_CLASS = { 1: "c-reasoning", 2: "c-args", r: "c-reasoning", a: "c-args" };
 
 /** Adds text in the colour of its kind; neighbours of one kind share an element. Always as text, never as markup. */
 export function appendText(into, text, kind) {

@@ -13,6 +13,7 @@ const TEXT_COLUMNS = [
   "streaming", "chunk_count", "finish_reason", "usage", "error", "rewrites", "asked", "cost_usd", "ttft_us", "api_request_id",
 ];
 const CHUNK_LETTER = { t: 0, r: 1, a: 2 };
+const EARLY = 5000; // chunks that may wait for the ones before them
 
 const grown = (array, size) => {
   if (array.length >= size) return array;
@@ -125,8 +126,9 @@ export class TurnModel {
     this.unlinked = false;
     const sizes = new Int32Array(count + 2);
     for (let i = 0; i < count; i += 1) {
-      const parent = this.index.get(this.parentUuid[i]) ?? -1;
-      this.parent[i] = parent === i ? -1 : parent;
+      // Whose parent is not on record hangs under the turn, so that nothing is lost.
+      const parent = this.index.get(this.parentUuid[i]) ?? this.index.get(this.turn.uuid) ?? -1;
+      this.parent[i] = parent === i || this.col.uuid[i] === this.turn.uuid ? -1 : parent;
     }
     this.cutLoops();
     for (let i = 0; i < count; i += 1) sizes[this.parent[i] + 2] += 1;
@@ -182,41 +184,50 @@ export class TurnModel {
     return this.children(-1);
   }
 
-  /** Rows of chunks: attempt, index, at_us, kind, size and text. A gap or a repeat is ignored; `stale` asks for all of them again. */
-  addChunks({ attempt, index, at_us, kind, size, text }) {
+  /** Rows of chunks in columns. Repeats only tell what was not known yet; what comes before its turn waits, and `stale` asks for all of them. */
+  addChunks(columns) {
+    const { attempt, index } = columns;
     for (let row = 0; row < attempt.length; row += 1) {
       const i = this.index.get(attempt[row]);
       if (i === undefined) continue;
-      let chunks = this.chunks.get(i);
-      if (!chunks) {
-        chunks = { t: new Float64Array(64), k: new Uint8Array(64), n: new Uint32Array(64), count: 0, stale: false };
-        this.chunks.set(i, chunks);
-      }
-      if (index[row] < chunks.count) {
-        if (size?.[row]) chunks.n[index[row]] = size[row];
-        if (kind?.[row]) chunks.k[index[row]] = CHUNK_LETTER[kind[row]] ?? 3;
-        continue;
-      }
+      const chunks = this.chunksOf(i);
+      const chunk = { at: columns.at_us[row], kind: CHUNK_LETTER[columns.kind?.[row]] ?? 3, size: columns.size?.[row] ?? 0, text: columns.text?.[row] ?? null };
       if (index[row] > chunks.count) {
         chunks.stale = true;
+        if (chunks.early.size < EARLY) chunks.early.set(index[row], chunk);
         continue;
       }
-      const k = chunks.count;
-      chunks.t = grown(chunks.t, k + 1);
-      chunks.k = grown(chunks.k, k + 1);
-      chunks.n = grown(chunks.n, k + 1);
-      chunks.t[k] = (at_us[row] - this.origin) / 1e6;
-      chunks.k[k] = CHUNK_LETTER[kind?.[row]] ?? 3;
-      chunks.n[k] = size?.[row] ?? 0;
-      chunks.count = k + 1;
-      chunks.stalls = undefined;
-      if (text && chunks.listen) chunks.listen(text[row], kind?.[row]);
+      this.setChunk(chunks, index[row], chunk);
+      for (let next = chunks.early.get(chunks.count); next; next = chunks.early.get(chunks.count)) {
+        chunks.early.delete(chunks.count);
+        this.setChunk(chunks, chunks.count, next);
+        if (!chunks.early.size) chunks.stale = false;
+      }
     }
   }
 
-  /** Empties the chunks of an attempt before they are loaded anew. */
-  forget(i) {
-    this.chunks.delete(i);
+  chunksOf(i) {
+    let chunks = this.chunks.get(i);
+    if (!chunks) {
+      chunks = { t: new Float64Array(64), k: new Uint8Array(64), n: new Uint32Array(64), count: 0, heard: 0, stale: false, early: new Map() };
+      this.chunks.set(i, chunks);
+    }
+    return chunks;
+  }
+
+  setChunk(chunks, k, { at, kind, size, text }) {
+    if (k === chunks.count) {
+      for (const name of ["t", "k", "n"]) chunks[name] = grown(chunks[name], k + 1);
+      chunks.t[k] = (at - this.origin) / 1e6;
+      chunks.k[k] = kind;
+      chunks.count = k + 1;
+      chunks.stalls = undefined;
+    }
+    if (size) chunks.n[k] = size;
+    if (kind !== 3) chunks.k[k] = kind;
+    if (text === null || k < chunks.heard) return;
+    chunks.heard = k + 1;
+    chunks.listen?.(text, kind);
   }
 
   find(uuid) {

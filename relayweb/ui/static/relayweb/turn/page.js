@@ -49,7 +49,6 @@ async function load(nodes) {
     const answer = await fetch(`${chunksUrl}?${query}`);
     if (!answer.ok) return;
     const frame = await answer.json();
-    for (const i of fresh) if (model.chunks.get(i)?.stale) model.forget(i);
     spread(model.apply({ chunks: frame.chunks }));
   } finally {
     for (const i of fresh) asked.delete(i);

@@ -18,7 +18,7 @@ export function ticks(from, to, width, gap = 84) {
   const rough = (to - from) / Math.max(2, width / gap);
   const step = STEPS.find((s) => s >= rough) ?? Math.ceil(rough / 86400) * 86400;
   const list = [];
-  const first = Math.ceil(from / step - 1e-9);
+  const first = Math.ceil(from / step - 1e-9) + 0; // + 0: no −0
   for (let n = first; n * step <= to + step * 1e-9 && list.length < 200; n += 1) list.push(n * step);
   return { step, list };
 }
