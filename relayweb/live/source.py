@@ -15,7 +15,6 @@ from relayweb.live import frames
 from relayweb.recording import queries, rows
 from relayweb.recording.models import ChunkBlock, Scope
 from relayweb.recording.rows import Row
-from relayweb.recording.writer import writer
 
 T = TypeVar("T")
 
@@ -54,6 +53,8 @@ class Source:
         self._watches: dict[UUID, Watch] = {}
 
     def subscribe(self, poke: Callable[[int], None]) -> Callable[[], None]:
+        from relayweb.recording.writer import writer
+
         return writer().subscribe(poke)
 
     def guarded(self, call: Callable[..., T], *args: Any) -> T:
