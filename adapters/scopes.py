@@ -6,6 +6,7 @@ a stack of its own, made from its parent by a propagation context; the parent st
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import logging
 import threading
@@ -115,6 +116,8 @@ class Scope:
             return bounded(lambda: self._drain(output))
         except Exception as error:
             log.warning("relay scope %s was given up: %s", self.name, error)
+            with contextlib.suppress(Exception):
+                self.mark(marks.ORPHAN_DRAIN, {"scope": self.name, "uuid": self.uuid, "error": str(error)})
             return False
 
     def _drain(self, output: Any) -> bool:

@@ -157,16 +157,16 @@ async def test_r50_what_relay_owes_is_delivered(talk: Conversation, events: Even
 
 
 async def test_r52_cancelling_the_consumer_ends_the_provider_at_once(talk: Conversation, events: Events) -> None:
-    source = AsyncSource(words("a"), pause=0)
-    source.chunks += [chunk("later")] * 1000
+    source = AsyncSource([chunk("x")] * 1000)
+    reached = asyncio.Event()
 
     async def consume() -> None:
         async for _ in await open_stream(talk, source):
             source.pause = 60
+            reached.set()
 
     task = asyncio.create_task(consume())
-    while not source.pause:
-        await asyncio.sleep(0.001)
+    await reached.wait()
     await asyncio.sleep(0.02)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
