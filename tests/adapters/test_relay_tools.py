@@ -142,7 +142,7 @@ def test_r82_a_changed_result_is_a_string_or_json_text(
 ) -> None:
     async def change(context: Any, following: Any) -> Any:
         await following(context.args)
-        return nemo_relay.ToolExecutionResult(changed, {"note": "an annotation"})
+        return nemo_relay.ToolExecutionInterceptOutcome(result=changed, annotation={"note": "an annotation"})
 
     on_execution(change)
     assert relay_tools.execute("read", {}, lambda a: {"a": 1})[0] == expected
