@@ -13,8 +13,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-class Cut(Exception):
-    """The answer broke off after it had begun. Raised to the server, which cuts the connection: a cut is a cut."""
+class Cut(ConnectionError):
+    """The answer broke off after it had begun. The server takes a ConnectionError as the order to cut: a cut is a cut."""
 
 
 class Answering:
