@@ -49,8 +49,9 @@ class RegexReplace(Action):
             raise RuleError("roles", "choose at least one role")
         object.__setattr__(self, "_compiled", compiled(self.pattern, self.ignore_case))
         try:
-            self._compiled.sub(self.replacement, "")  # type: ignore[attr-defined]
-        except (regex.error, IndexError) as error:
+            # A template is only read when something matches: the same groups, and nothing as an alternative.
+            compiled(f"{self.pattern}\n|", self.ignore_case).sub(self.replacement, "")
+        except (regex.error, IndexError, ValueError) as error:
             raise RuleError("replacement", f"does not fit the pattern: {error}") from None
 
     def apply(self, draft: Draft) -> Draft:
