@@ -1,6 +1,6 @@
 from django.urls import URLPattern, URLResolver, include, path
 
-from relayweb.ui import lists, peek, sessions, start
+from relayweb.ui import lists, peek, sessions, start, statistics
 
 app_name = "ui"
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -10,6 +10,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("jump/", lists.jump, name="jump"),
     path("sessions/", sessions.sessions, name="sessions"),
     path("sessions/<path:session_id>/", sessions.session, name="session"),
+    path("statistics/", statistics.statistics, name="statistics"),
+    path("statistics/data/", statistics.data, name="statistics-data"),
     path("start/", start.start, name="start"),
     path("start/token/", start.make_token, name="make-token"),
     path("start/demo/", start.demo, name="demo"),
