@@ -140,9 +140,11 @@ class Lines:
         first = self.rest()
         end = data.rfind(b"\n") + 1
         self._keep(data[end:])
-        whole = first + data[first_end:end]
-        self.given += whole.count(b"\n") - first.count(b"\n")
-        return whole
+        middle = data[first_end:end]
+        if len(middle) > conf.MAX_BODY:
+            middle = self._without_long_lines(middle)
+        self.given += middle.count(b"\n")
+        return first + middle
 
     def rest(self) -> bytes:
         """What came after the last LF."""
@@ -153,6 +155,13 @@ class Lines:
         self.given += bool(rest)
         self._tail, self._tail_size = [], 0
         return rest
+
+    def _without_long_lines(self, lines: bytes) -> bytes:
+        kept = lines.split(b"\n")
+        for number, line in enumerate(kept, self.given + 1):
+            if len(line) >= conf.MAX_BODY:
+                self.too_long.append(number)
+        return b"\n".join(line if len(line) < conf.MAX_BODY else b"" for line in kept)
 
     def _keep(self, data: bytes) -> None:
         self._tail_size += len(data)
