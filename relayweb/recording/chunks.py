@@ -72,17 +72,17 @@ _index = msgspec.json.Decoder(_Index).decode
 _content = msgspec.json.Decoder(_ContentData).decode
 
 
-def _texts(block: ChunkBlock) -> Iterator[tuple[int, bytes]]:
-    """Time in µs and JSON text of each mark in a block."""
+def texts(block: ChunkBlock, *, shown: bool = False) -> Iterator[tuple[blocks.Mark, bytes]]:
+    """Each mark of a block with its JSON text; with `shown` only one of several that differ under one uuid."""
     marks, root = blocks.decode(block.kind, bytes(block.body))
     if block.kind == ChunkBlock.Kind.MARKS:
         templates = {mark.template for mark in marks}
         rows = Content.objects.filter(id__in=templates).values_list("id", "body")
-        texts = {number: content.decode(bytes(body), CONTENT.expand).text for number, body in rows}
+        known = {number: content.decode(bytes(body), CONTENT.expand).text for number, body in rows}
         for mark in marks:
-            mark.text = texts.get(mark.template, b"{}")
-    for mark in blocks.shown(marks):
-        yield mark.at_ns // 1000, blocks.fill(mark, str(block.attempt_uuid), root)
+            mark.text = known[mark.template]
+    for mark in blocks.shown(marks) if shown else marks:
+        yield mark, blocks.fill(mark, str(block.attempt_uuid), root)
 
 
 def _data(text: bytes) -> bytes:
@@ -93,18 +93,18 @@ def _data(text: bytes) -> bytes:
 
 
 def _marks(block: ChunkBlock) -> Iterator[tuple[int, int, bytes | None, bytes | None, int | None]]:
-    for at_us, text in _texts(block):
+    for mark, text in texts(block, shown=True):
         data = _data(text)
         try:
             index = _index(data).chunk_index
         except (msgspec.DecodeError, msgspec.ValidationError):
             index = None
-        yield -1 if index is None or index < 0 else index, at_us, data, None, None
+        yield -1 if index is None or index < 0 else index, mark.at_ns // 1000, data, None, None
 
 
 def _contents(block: ChunkBlock) -> Iterator[tuple[int, int, bytes | None, bytes | None, int | None]]:
-    for at_us, text in _texts(block):
-        data = _data(text)
+    for mark, text in texts(block, shown=True):
+        data, at_us = _data(text), mark.at_ns // 1000
         try:
             told = _content(data)
             first, items, redacted = told.first, [bytes(c) for c in told.chunks], told.redacted

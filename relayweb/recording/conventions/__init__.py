@@ -5,7 +5,14 @@ is None. Sources: the API references of OpenAI (Chat Completions, Responses), An
 OpenTelemetry's exception and status attributes, and what Relay itself writes (annotations, `llm.chunk` marks).
 """
 
-from relayweb.recording.conventions.answers import ToolCall, finish_reason, finish_reasons_differ, tool_calls, unwrap
+from relayweb.recording.conventions.answers import (
+    ToolCall,
+    answer_texts,
+    finish_reason,
+    finish_reasons_differ,
+    tool_calls,
+    unwrap,
+)
 from relayweb.recording.conventions.chunks import ChunkFacts, Stream, chunk_content, read_chunk, read_chunk_mark
 from relayweb.recording.conventions.ends import AttemptFacts, EndFacts, read_end, settle
 from relayweb.recording.conventions.errors import (
@@ -33,6 +40,7 @@ __all__ = [
     "Stream",
     "ToolCall",
     "Usage",
+    "answer_texts",
     "asked_text",
     "better_error",
     "chunk_content",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from relayweb.recording.conventions.shapes import Json, as_list, as_map, text_or_none
+from relayweb.recording.conventions.shapes import Json, as_list, as_map, as_text, content_text, text_or_none
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -109,3 +109,25 @@ def _tool_calls(body: Mapping[str, Json]) -> Iterator[ToolCall]:
             yield _call(item.get("call_id"), item.get("name"), given, custom=kind == "custom_tool_call")
         elif isinstance(kind, str) and kind.endswith("_call"):
             yield _call(item.get("id"), item.get("name") or kind, item.get("arguments"), server=True)
+
+
+def answer_texts(body: Json) -> tuple[str, str]:
+    """What the model said and what it thought, as text, in an answer of any format."""
+    body = unwrap(body)
+    said: list[str] = []
+    thought: list[str] = []
+    messages = [as_map(c).get("message") for c in as_list(body.get("choices"))] + [body.get("assistant_message")]
+    for message in map(as_map, messages):
+        said.append(content_text(message.get("content")) or as_text(message.get("refusal")))
+        thought.append(as_text(message.get("reasoning_content") or message.get("reasoning")))
+    for part in map(as_map, (*as_list(body.get("content")), *as_list(body.get("output")))):
+        inner = [part, *map(as_map, (*as_list(part.get("content")), *as_list(part.get("summary"))))]
+        reasoning = part.get("type") in ("thinking", "reasoning")
+        for block in inner:
+            (thought if reasoning else said).append(as_text(block.get("thinking") or block.get("text")))
+    if isinstance(body.get("content"), str):
+        said.append(body["content"])
+    for candidate in as_list(body.get("candidates")):
+        for part in map(as_map, as_list(as_map(as_map(candidate).get("content")).get("parts"))):
+            (thought if part.get("thought") else said).append(as_text(part.get("text")))
+    return "".join(said), "".join(thought)
