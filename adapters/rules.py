@@ -242,13 +242,22 @@ class Outcome:
         return rewrites
 
 
-def run(rules: RuleSet, body: dict[str, Any], facts: Facts, headers: dict[str, Any] | None = None) -> Outcome:
-    """Runs the set over one request. Never raises: a failing rule is reported, and blocks only if it fails closed."""
+def run(
+    rules: RuleSet,
+    body: dict[str, Any],
+    facts: Facts,
+    headers: dict[str, Any] | None = None,
+    tally: Failures | None = None,
+) -> Outcome:
+    """Runs the set over one request. Never raises: a failing rule is reported, and blocks only if it fails closed.
+
+    Failures are counted in `tally`, for live calls (None) the process's own.
+    """
     draft = Draft(body, facts, headers or {})
     stages: list[Stage] = []
     decision: Decision | None = None
     for rule in rules.matching(facts):
-        stage = _run_one(rule, draft)
+        stage = _run_one(rule, draft, failures if tally is None else tally)
         stages.append(stage)
         if rule.mode == "shadow":
             continue
@@ -268,8 +277,8 @@ def run(rules: RuleSet, body: dict[str, Any], facts: Facts, headers: dict[str, A
     return Outcome(draft, stages, decision, rules.etag)
 
 
-def _run_one(rule: Rule, draft: Draft) -> Stage:
-    disabled = failures.disabled(rule)
+def _run_one(rule: Rule, draft: Draft, tally: Failures) -> Stage:
+    disabled = tally.disabled(rule)
     if disabled:
         return Stage(rule, "error", draft, draft, 0.0, [], disabled)
     started = time.perf_counter()
@@ -284,7 +293,7 @@ def _run_one(rule: Rule, draft: Draft) -> Stage:
     took = time.perf_counter() - started
     if error is None and took > SLOW_S:
         error, after = f"took {took:.1f} s (limit {SLOW_S:g} s)", draft
-    failures.note(rule, error)
+    tally.note(rule, error)
     patch = [] if after.body is draft.body else json_patch.diff(draft.body, after.body)
     return Stage(rule, "error" if error else _result(draft, after, patch), draft, after, took * 1e6, patch, error)
 
