@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relayweb.ingest.otlp.reading import Reading, numbered, parsed, text, without_none
+from relayweb.ingest.otlp.reading import Reading, items, numbered, parsed, string, text, without_none
 from relayweb.ingest.otlp.spans import Span
 
 _CATEGORIES = {
@@ -67,25 +67,25 @@ def read(span: Span) -> Reading | None:
     if category == "llm":
         _read_call(reading, attributes)
     elif category == "tool":
-        reading.name = attributes.get("gen_ai.tool.name")
+        reading.name = string(attributes.get("gen_ai.tool.name"))
         reading.start_data = parsed(attributes.get("gen_ai.tool.call.arguments"))
         reading.end_data = parsed(attributes.get("gen_ai.tool.call.result"))
         reading.start_profile = without_none({"tool_call_id": attributes.get("gen_ai.tool.call.id")})
         reading.end_profile = reading.start_profile
     elif category == "agent":
-        reading.name = attributes.get("gen_ai.agent.name")
+        reading.name = string(attributes.get("gen_ai.agent.name"))
     return reading
 
 
 def _read_call(reading: Reading, attributes: dict[str, Any]) -> None:
     body = {name: attributes[key] for key, name in _PARAMETERS.items() if key in attributes}
-    messages = [_message(message) for message in _list(attributes.get("gen_ai.input.messages"))]
-    if instructions := _list(attributes.get("gen_ai.system_instructions")):
+    messages = [_message(message) for message in items(attributes.get("gen_ai.input.messages"))]
+    if instructions := items(attributes.get("gen_ai.system_instructions")):
         messages.insert(0, {"role": "system", "content": _joined(instructions)})
     messages += [_indexed(item) for item in numbered(attributes, "gen_ai.prompt")]
     if messages:
         body["messages"] = messages
-    if tools := _list(attributes.get("gen_ai.tool.definitions")):
+    if tools := items(attributes.get("gen_ai.tool.definitions")):
         body["tools"] = [_tool(tool) for tool in tools]
     reading.start_data = {"content": body, "headers": {}}
     reading.streaming = (
@@ -102,7 +102,7 @@ def _read_call(reading: Reading, attributes: dict[str, Any]) -> None:
 
 def _answer(attributes: dict[str, Any]) -> dict[str, Any] | None:
     choices = []
-    for message in _list(attributes.get("gen_ai.output.messages")):
+    for message in items(attributes.get("gen_ai.output.messages")):
         finish = message.get("finish_reason") if isinstance(message, dict) else None
         choices.append((_message(message), finish))
     for item in numbered(attributes, "gen_ai.completion"):
@@ -156,11 +156,6 @@ def _usage(attributes: dict[str, Any]) -> dict[str, Any] | None:
             "completion_tokens_details": None if reasoning is None else {"reasoning_tokens": reasoning},
         }
     )
-
-
-def _list(value: Any) -> list[Any]:
-    found = parsed(value)
-    return found if isinstance(found, list) else []
 
 
 def _message(message: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relayweb.ingest.otlp.reading import Reading, numbered, parsed, text, without_none
+from relayweb.ingest.otlp.reading import Reading, mapping, numbered, parsed, string, text, without_none
 from relayweb.ingest.otlp.spans import Span
 
 _CATEGORIES = {
@@ -28,14 +28,13 @@ def read(span: Span) -> Reading | None:
     kind = attributes.get("openinference.span.kind")
     if not isinstance(kind, str):
         return None
-    metadata = parsed(attributes.get("metadata"))
     reading = Reading(
         category=_CATEGORIES.get(kind.upper(), "function"),
         start_data=parsed(attributes.get("input.value")),
         end_data=parsed(attributes.get("output.value")),
         used=frozenset(key for key in attributes if key in _USED or key.startswith(_BULKY)),
     )
-    for key, value in metadata.items() if isinstance(metadata, dict) else ():
+    for key, value in mapping(attributes.get("metadata")).items():
         # Relay's exporter writes one object for start and end; how it went belongs to the end.
         ends = key.startswith(("otel.", "error.", "exception."))
         (reading.end_metadata if ends else reading.start_metadata)[key] = value
@@ -44,16 +43,15 @@ def read(span: Span) -> Reading | None:
     if reading.category == "llm":
         _read_call(reading, attributes)
     elif reading.category == "tool":
-        reading.name = attributes.get("tool.name")
+        reading.name = string(attributes.get("tool.name"))
         call = attributes.get("tool_call.id") or attributes.get("tool.id")
         reading.start_profile = reading.end_profile = without_none({"tool_call_id": call})
     return reading
 
 
 def _read_call(reading: Reading, attributes: dict[str, Any]) -> None:
-    parameters = parsed(attributes.get("llm.invocation_parameters"))
     model = attributes.get("llm.model_name")
-    body: dict[str, Any] = {"model": model, **(parameters if isinstance(parameters, dict) else {})}
+    body: dict[str, Any] = {"model": model, **mapping(attributes.get("llm.invocation_parameters"))}
     messages = [_message(item) for item in numbered(attributes, "llm.input_messages")]
     if messages:
         body["messages"] = messages

@@ -50,6 +50,23 @@ def parsed(value: Any) -> Any:
     return value
 
 
+def mapping(value: Any) -> dict[str, Any]:
+    """An object, parsed if it is text; empty for anything else."""
+    found = parsed(value)
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def items(value: Any) -> list[Any]:
+    """A list, parsed if it is text; empty for anything else."""
+    found = parsed(value)
+    return found if isinstance(found, list) else []
+
+
+def string(value: Any) -> str | None:
+    """Text that says something, else None."""
+    return value if isinstance(value, str) and value else None
+
+
 def text(value: Any) -> str:
     """A value where the chat format wants text."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from relayweb.ingest.otlp.reading import Reading, parsed
+from relayweb.ingest.otlp.reading import Reading, items, mapping, parsed, string
 from relayweb.ingest.otlp.spans import Span, SpanEvent
-
-_ROLE_METADATA = "nemo_relay_scope_role"
 
 
 def read(span: Span) -> Reading | None:
@@ -21,15 +19,15 @@ def read(span: Span) -> Reading | None:
     }
     profile = {name: value for name, value in profile.items() if value}
     return Reading(
-        category=attributes.get("nemo_relay.scope_type"),
+        category=string(attributes.get("nemo_relay.scope_type")),
         name=span.name,
         start_data=_member(attributes, "nemo_relay.start.data"),
         end_data=_member(attributes, "nemo_relay.end.data"),
-        start_metadata=_member(attributes, "nemo_relay.start.metadata") or {},
-        end_metadata=_member(attributes, "nemo_relay.end.metadata") or {},
+        start_metadata=mapping(_member(attributes, "nemo_relay.start.metadata")),
+        end_metadata=mapping(_member(attributes, "nemo_relay.end.metadata")),
         start_profile=profile,
         end_profile=profile,
-        streaming="streaming" in (parsed(attributes.get("nemo_relay.handle_attributes")) or ()),
+        streaming="streaming" in items(attributes.get("nemo_relay.handle_attributes")),
         used=frozenset(key for key in attributes if key.startswith("nemo_relay.")),
     )
 

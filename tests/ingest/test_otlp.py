@@ -1,0 +1,403 @@
+"""Spans as other vocabularies write them, read into ATOF. Relay's own exporters are driven in test_exporters.py."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
+
+from relayweb.ingest.otlp.events import events
+from relayweb.ingest.otlp.spans import BadRequest, Span, SpanEvent, from_json, from_protobuf
+
+TRACE = bytes.fromhex("0af7651916cd43dd8448eb211c80319c")
+SPAN = bytes.fromhex("b7ad6b7169203331")
+
+
+def span(attributes: dict[str, Any], **members: Any) -> Span:
+    known = {
+        "trace_id": TRACE,
+        "span_id": SPAN,
+        "parent_id": b"",
+        "name": "a span",
+        "start_ns": 1767225600_123456789,
+        "end_ns": 1767225601_000000001,
+        "events": [],
+        "failed": False,
+        "message": "",
+        "service": None,
+    }
+    return Span(**(known | members), attributes=attributes)
+
+
+def read(found: Span, known: dict[bytes, UUID] | None = None) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in events(found, known or {})]
+
+
+def test_a_span_is_a_start_and_an_end_with_its_exact_times() -> None:
+    start, end = read(span({}, service="shop"))
+    assert (start["scope_category"], end["scope_category"]) == ("start", "end")
+    assert start["timestamp"] == "2026-01-01T00:00:00.123456789+00:00"
+    assert end["timestamp"] == "2026-01-01T00:00:01.000000001+00:00"
+    assert start["uuid"] == end["uuid"] == str(UUID(bytes=TRACE[:8] + SPAN))
+    assert start["metadata"]["service.name"] == "shop"
+    assert start["category"] == "function"
+
+
+def test_a_span_that_ends_before_it_starts_has_no_length() -> None:
+    start, end = read(span({}, end_ns=0))
+    assert start["timestamp"] == end["timestamp"]
+
+
+def test_a_child_names_the_same_parent_as_the_parent_names_itself() -> None:
+    parent = read(span({}))[0]
+    child = read(span({}, span_id=b"12345678", parent_id=SPAN))[0]
+    assert child["parent_uuid"] == parent["uuid"]
+    assert parent["parent_uuid"] is None and parent["propagation_root_uuid"] == parent["uuid"]
+
+
+def test_a_span_of_a_scope_on_record_is_that_scope() -> None:
+    scope = UUID(bytes=b"whatever" + SPAN)
+    parent = UUID(bytes=b"whoever!" + b"87654321")
+    found = read(span({}, parent_id=b"87654321"), {SPAN: scope, b"87654321": parent})
+    assert found[0]["uuid"] == str(scope) and found[0]["parent_uuid"] == str(parent)
+
+
+def test_a_failure_is_told_with_its_exception() -> None:
+    exception = SpanEvent("exception", 5, {"exception.type": "Boom", "exception.message": "it broke"})
+    _, mark, end = read(span({"error.type": "500"}, failed=True, message="no luck", events=[exception]))
+    assert end["metadata"] == {
+        "otel.status_code": "ERROR",
+        "otel.status_description": "no luck",
+        "error.type": "500",
+        "exception.type": "Boom",
+        "exception.message": "it broke",
+    }
+    assert (mark["name"], mark["parent_uuid"]) == ("exception", end["uuid"])
+
+
+def test_two_events_of_a_span_are_two_marks_and_the_same_ones_when_sent_again() -> None:
+    found = span({}, events=[SpanEvent("a", 1, {}), SpanEvent("a", 1, {})])
+    first, second = (e["uuid"] for e in read(found) if e["kind"] == "mark")
+    assert first != second
+    assert read(found) == read(found)
+
+
+def test_attributes_that_nobody_reads_are_kept() -> None:
+    start, _ = read(span({"http.route": "/x", "retries": 3}))
+    assert start["metadata"] == {"http.route": "/x", "retries": 3}
+
+
+MESSAGES = [
+    {"role": "system", "parts": [{"type": "text", "content": "be good"}]},
+    {"role": "user", "parts": [{"type": "text", "content": "add"}, {"type": "text", "content": "these"}]},
+    {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "add", "arguments": {"a": 1}}]},
+    {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": {"sum": 2}}]},
+]
+
+
+def test_a_call_in_the_genai_conventions() -> None:
+    start, end = read(
+        span(
+            {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.provider.name": "openai",
+                "gen_ai.request.model": "gpt-4o",
+                "gen_ai.request.temperature": 0.5,
+                "gen_ai.conversation.id": "s1",
+                "gen_ai.input.messages": json.dumps(MESSAGES),
+                "gen_ai.output.messages": json.dumps(
+                    [
+                        {
+                            "role": "assistant",
+                            "parts": [{"type": "reasoning", "content": "hm"}, {"type": "text", "content": "2"}],
+                        }
+                    ]
+                ),
+                "gen_ai.response.finish_reasons": ["stop"],
+                "gen_ai.response.model": "gpt-4o-2026",
+                "gen_ai.usage.input_tokens": 10,
+                "gen_ai.usage.output_tokens": 2,
+                "gen_ai.usage.cache_read.input_tokens": 4,
+            }
+        )
+    )
+    assert start["category"] == "llm"
+    assert start["metadata"]["session_id"] == "s1"
+    assert start["metadata"]["api_mode"] == "chat_completions"
+    assert start["metadata"]["gen_ai.provider.name"] == "openai"
+    assert "gen_ai.input.messages" not in start["metadata"]
+    assert start["data"]["content"] == {
+        "model": "gpt-4o",
+        "temperature": 0.5,
+        "messages": [
+            {"role": "system", "content": "be good"},
+            {"role": "user", "content": "add\nthese"},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": '{"sum": 2}'},
+        ],
+    }
+    assert end["data"] == {
+        "model": "gpt-4o-2026",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "2", "reasoning_content": "hm"},
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 10,
+            "completion_tokens": 2,
+            "total_tokens": 12,
+            "prompt_tokens_details": {"cached_tokens": 4},
+        },
+    }
+
+
+def test_messages_told_in_a_span_event_are_read_as_well() -> None:
+    details = SpanEvent(
+        "gen_ai.client.inference.operation.details", 1, {"gen_ai.input.messages": json.dumps(MESSAGES[:1])}
+    )
+    start = read(span({"gen_ai.operation.name": "chat"}, events=[details]))[0]
+    assert start["data"]["content"]["messages"] == [{"role": "system", "content": "be good"}]
+
+
+def test_a_call_in_the_older_indexed_form() -> None:
+    start, end = read(
+        span(
+            {
+                "llm.request.type": "chat",
+                "gen_ai.system": "Anthropic",
+                "gen_ai.request.model": "claude",
+                "gen_ai.prompt.0.role": "user",
+                "gen_ai.prompt.0.content": "hi",
+                "gen_ai.prompt.10.role": "user",
+                "gen_ai.prompt.10.content": "last",
+                "gen_ai.prompt.2.role": "assistant",
+                "gen_ai.prompt.2.content": "hello",
+                "gen_ai.completion.0.role": "assistant",
+                "gen_ai.completion.0.content": "bye",
+                "gen_ai.completion.0.finish_reason": "end_turn",
+                "gen_ai.completion.0.tool_calls.0.name": "add",
+                "gen_ai.completion.0.tool_calls.0.arguments": "{}",
+                "gen_ai.usage.prompt_tokens": 3,
+                "gen_ai.usage.completion_tokens": 4,
+            }
+        )
+    )
+    assert [m["content"] for m in start["data"]["content"]["messages"]] == ["hi", "hello", "last"]
+    (choice,) = end["data"]["choices"]
+    assert choice["finish_reason"] == "end_turn"
+    assert choice["message"]["tool_calls"][0]["function"] == {"name": "add", "arguments": "{}"}
+    assert end["data"]["usage"]["total_tokens"] == 7
+
+
+def test_unknown_usage_is_not_zero() -> None:
+    _, end = read(span({"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 3}))
+    assert end["data"]["usage"] == {"prompt_tokens": 3}
+    _, end = read(span({"gen_ai.operation.name": "chat"}))
+    assert end["data"] is None
+
+
+def test_a_tool_in_the_genai_conventions() -> None:
+    start, end = read(
+        span(
+            {
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": "add",
+                "gen_ai.tool.call.id": "c1",
+                "gen_ai.tool.call.arguments": '{"a": 1}',
+                "gen_ai.tool.call.result": "two",
+            }
+        )
+    )
+    assert (start["category"], start["name"], start["category_profile"]) == ("tool", "add", {"tool_call_id": "c1"})
+    assert (start["data"], end["data"]) == ({"a": 1}, "two")
+
+
+def test_a_call_in_openinference() -> None:
+    start, end = read(
+        span(
+            {
+                "openinference.span.kind": "LLM",
+                "llm.model_name": "gpt-4o",
+                "llm.provider": "openai",
+                "llm.invocation_parameters": '{"temperature": 0.1}',
+                "llm.input_messages.0.message.role": "user",
+                "llm.input_messages.0.message.contents.0.message_content.type": "text",
+                "llm.input_messages.0.message.contents.0.message_content.text": "look",
+                "llm.input_messages.0.message.contents.1.message_content.type": "image",
+                "llm.input_messages.0.message.contents.1.message_content.image.image.url": "https://x/y.png",
+                "llm.output_messages.0.message.role": "assistant",
+                "llm.output_messages.0.message.content": "a cat",
+                "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "feed",
+                "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": "{}",
+                "llm.tools.0.tool.json_schema": '{"type": "function", "function": {"name": "feed"}}',
+                "llm.token_count.prompt": 5,
+                "llm.token_count.completion": 6,
+                "session.id": "s1",
+                "metadata": '{"turn_id": "t1"}',
+            }
+        )
+    )
+    assert start["data"]["content"] == {
+        "model": "gpt-4o",
+        "temperature": 0.1,
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "look"},
+                    {"type": "image_url", "image_url": {"url": "https://x/y.png"}},
+                ],
+            }
+        ],
+        "tools": [{"type": "function", "function": {"name": "feed"}}],
+    }
+    assert start["metadata"]["session_id"] == "s1" and start["metadata"]["turn_id"] == "t1"
+    assert start["metadata"]["provider"] == "openai"
+    message = end["data"]["choices"][0]["message"]
+    assert message["content"] == "a cat" and message["tool_calls"][0]["function"]["name"] == "feed"
+    assert end["data"]["usage"] == {"prompt_tokens": 5, "completion_tokens": 6, "total_tokens": 11}
+
+
+@pytest.mark.parametrize(
+    ("kind", "category"), [("TOOL", "tool"), ("AGENT", "agent"), ("CHAIN", "function"), ("odd", "function")]
+)
+def test_other_spans_of_openinference_keep_what_went_in_and_out(kind: str, category: str) -> None:
+    start, end = read(
+        span({"openinference.span.kind": kind, "input.value": '{"a": 1}', "output.value": "text", "tool.name": "add"})
+    )
+    assert (start["category"], start["data"], end["data"]) == (category, {"a": 1}, "text")
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def protobuf_value(value: Any) -> AnyValue:
+    if isinstance(value, bool):
+        return AnyValue(bool_value=value)
+    if isinstance(value, int):
+        return AnyValue(int_value=value)
+    if isinstance(value, float):
+        return AnyValue(double_value=value)
+    if isinstance(value, str):
+        return AnyValue(string_value=value)
+    if isinstance(value, list):
+        return AnyValue(array_value=ArrayValue(values=map(protobuf_value, value)))
+    if isinstance(value, dict):
+        pairs = [KeyValue(key=k, value=protobuf_value(v)) for k, v in value.items()]
+        return AnyValue(kvlist_value=KeyValueList(values=pairs))
+    return AnyValue()
+
+
+def json_value(value: Any) -> dict[str, Any]:
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, float):
+        return {"doubleValue": value}
+    if isinstance(value, str):
+        return {"stringValue": value}
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [json_value(item) for item in value]}}
+    if isinstance(value, dict):
+        return {"kvlistValue": {"values": [{"key": k, "value": json_value(v)} for k, v in value.items()]}}
+    return {}
+
+
+@given(st.dictionaries(st.text(), values, max_size=4))
+def test_protobuf_and_json_say_the_same(attributes: dict[str, Any]) -> None:
+    request = ExportTraceServiceRequest()
+    wire = (
+        request.resource_spans.add()
+        .scope_spans.add()
+        .spans.add(trace_id=TRACE, span_id=SPAN, name="n", start_time_unix_nano=1, end_time_unix_nano=2**63)
+    )
+    wire.attributes.extend(KeyValue(key=k, value=protobuf_value(v)) for k, v in attributes.items())
+    wire.status.code = 2
+    document = {
+        "traceId": TRACE.hex().upper(),
+        "spanId": SPAN.hex(),
+        "name": "n",
+        "startTimeUnixNano": "1",
+        "endTimeUnixNano": str(2**63),
+        "attributes": [{"key": k, "value": json_value(v)} for k, v in attributes.items()],
+        "status": {"code": 2},
+    }
+    text = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [document]}]}]}).encode()
+    (one,), (two,) = from_protobuf(request.SerializeToString()), from_json(text)
+    assert one == two
+    assert one.attributes == attributes and one.failed
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "zz", "spanId": "00"}]}]}]}',
+        b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"spanId": "00"}]}]}]}',
+        b'{"resourceSpans": ' + b"[" * 100_000,
+    ],
+)
+def test_json_that_is_no_request_is_an_error_that_says_so(data: bytes) -> None:
+    with pytest.raises(BadRequest, match="not an OTLP trace request in JSON: ."):
+        from_json(data)
+
+
+def test_bytes_that_are_no_protobuf_are_an_error_that_says_so() -> None:
+    with pytest.raises(BadRequest, match="protobuf"):
+        from_protobuf(b"\xff\xff plain text")
+
+
+anything = st.dictionaries(
+    st.sampled_from(
+        [
+            "gen_ai.operation.name",
+            "gen_ai.input.messages",
+            "gen_ai.output.messages",
+            "gen_ai.system_instructions",
+            "gen_ai.tool.definitions",
+            "gen_ai.response.finish_reasons",
+            "gen_ai.usage.input_tokens",
+            "gen_ai.prompt.0.role",
+            "gen_ai.completion.0.content",
+            "openinference.span.kind",
+            "metadata",
+            "llm.input_messages.0.message.role",
+            "llm.tools.0.tool.json_schema",
+            "llm.invocation_parameters",
+            "llm.finish_reason",
+            "nemo_relay.uuid",
+            "nemo_relay.parent_uuid",
+            "nemo_relay.start.data",
+            "nemo_relay.start.metadata",
+            "nemo_relay.handle_attributes",
+        ]
+    ),
+    values | st.sampled_from(["chat", "execute_tool", "LLM", "TOOL", "[1, null]", '{"parts": 1}', '[{"parts": [1]}]']),
+)
+
+
+@given(anything)
+def test_whatever_attributes_hold_comes_out_as_events(attributes: dict[str, Any]) -> None:
+    found = read(span(attributes))
+    assert [e["kind"] for e in found] == ["scope", "scope"]
+    assert all(UUID(e["uuid"]) for e in found)
