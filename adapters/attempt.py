@@ -169,6 +169,8 @@ class Attempt:
         self.error = error
         if isinstance(error, Exception):
             self.failed(error)
+            if self.wire.redacts and self.wire.redact(str(error)) != str(error):
+                return ProviderInterrupted(error)  # Relay writes an error's text into the record
         if type(error).__name__ == "CancelledError" or (
             isinstance(error, Exception) and not isinstance(error, (StopIteration, StopAsyncIteration))
         ):
@@ -239,11 +241,12 @@ class Attempt:
             and text.startswith(("invalid argument", "internal error"))
         ):
             stage = "relay"
+        held = self.wire.held_request()
         data = {
             "stage": stage,
-            "reason": text,
+            "reason": self.wire.redact(text),
             "error_type": type(error).__name__,
-            "request": self.wire.held_request(),
+            "request": held,
             "model": self.model,
             "provider": self.metadata.get(PROVIDER_KEY),
             "api_mode": self.api_mode or None,
