@@ -1,0 +1,308 @@
+"""ATOF 0.1 events from bytes: one line parsed once, its payloads left as slices of the line.
+
+What JSON does not allow but senders send is mended here, so that everything after this module sees valid JSON:
+invalid UTF-8 is replaced (and flagged), NaN and infinities become `{"$float": "NaN"}`, a lone surrogate escape becomes
+`\\ufffd` of the same length, with its place remembered so that export gives it back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+MAX_DEPTH: Final = 500
+"""Levels of nesting that are accepted. A line that is deeper is rejected, alone."""
+
+START, END, MARK = 0, 1, 2
+
+NULL = msgspec.Raw(b"null")
+Raw = msgspec.Raw
+
+
+class BadEvent(ValueError):
+    """A line that cannot be recorded. The text names the member and what would do."""
+
+
+class Envelope(msgspec.Struct, gc=False):
+    """The members of an event that the record reads, payloads unparsed."""
+
+    kind: str
+    uuid: str
+    timestamp: str | int
+    scope_category: str | None = None
+    name: str | None = None
+    parent_uuid: str | None = None
+    category: str | None = None
+    propagation_root_uuid: str | None = None
+    data: Raw = NULL
+    metadata: Raw = NULL
+    category_profile: Raw = NULL
+    attributes: Raw = NULL
+
+
+class Parsed(msgspec.Struct, gc=False):
+    """One event, ready to be stored."""
+
+    line: bytes
+    envelope: Envelope
+    kind: int
+    """START, END or MARK."""
+    uuid: bytes
+    parent: bytes | None
+    root: bytes | None
+    at_ns: int
+    style: str | None
+    """How its timestamp is written, for `format_timestamp`; None if only as it stands."""
+    replaced_text: bool = False
+    surrogates: tuple[tuple[int, bytes], ...] = ()
+    """Lone surrogates: offset in `line`, and the four hex digits that stood there."""
+
+
+_decode = msgspec.json.Decoder(Envelope).decode
+_raw_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_raw_array = msgspec.json.Decoder(list[Raw]).decode
+
+
+def parse(line: bytes) -> Parsed:
+    """One line of ATOF.
+
+    Raises:
+        BadEvent: not an event, or one that cannot be recorded.
+    """
+    replaced, surrogates = False, ()
+    if not line.isascii():
+        try:
+            line.decode()
+        except UnicodeDecodeError:
+            line, replaced = line.decode(errors="replace").encode(), True
+    try:
+        envelope = _decode(line)
+    except msgspec.ValidationError as error:
+        raise BadEvent(_explain(error)) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        line, surrogates = _mend(line, error)
+        try:
+            envelope = _decode(line)
+        except msgspec.ValidationError as wrong:
+            raise BadEvent(_explain(wrong)) from None
+        except msgspec.DecodeError as wrong:
+            raise BadEvent(f"not JSON: {wrong}") from None
+        except RecursionError:
+            raise BadEvent(_TOO_DEEP) from None
+    if len(line) >= 2 * MAX_DEPTH and is_deeper(line, MAX_DEPTH):
+        raise BadEvent(_TOO_DEEP)
+    at_ns, style = parse_timestamp(envelope.timestamp)
+    return Parsed(
+        line=line,
+        envelope=envelope,
+        kind=_kind(envelope),
+        uuid=uuid_bytes(envelope.uuid, "uuid"),
+        parent=uuid_bytes(envelope.parent_uuid, "parent_uuid") if envelope.parent_uuid else None,
+        root=uuid_bytes(envelope.propagation_root_uuid, "propagation_root_uuid")
+        if envelope.propagation_root_uuid
+        else None,
+        at_ns=at_ns,
+        style=style,
+        replaced_text=replaced,
+        surrogates=surrogates,
+    )
+
+
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+
+
+def _explain(error: msgspec.ValidationError) -> str:
+    text = str(error)
+    if "missing required field" in text or "expected `object`" in text.lower():
+        return f"not an ATOF event: {text}"
+    return text
+
+
+def _kind(envelope: Envelope) -> int:
+    if envelope.kind == "mark":
+        return MARK
+    if envelope.kind != "scope":
+        raise BadEvent(f'kind: {envelope.kind[:40]!r} is neither "scope" nor "mark"')
+    if envelope.scope_category == "start":
+        return START
+    if envelope.scope_category == "end":
+        return END
+    raise BadEvent(f'scope_category: {str(envelope.scope_category)[:40]!r} is neither "start" nor "end"')
+
+
+def uuid_bytes(text: str, member: str) -> bytes:
+    try:
+        value = bytes.fromhex(text.replace("-", ""))
+    except ValueError:
+        value = b""
+    if len(value) != 16:
+        raise BadEvent(f"{member}: {text[:60]!r} is not a UUID")
+    return value
+
+
+def uuid_text(value: bytes) -> str:
+    h = value.hex()
+    return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+
+
+# Timestamps ---------------------------------------------------------------------------------------------------------
+
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)([Tt ])(\d\d):(\d\d):(\d\d)(?:\.(\d+))?(Z|z|[+-]\d\d:?\d\d)", re.ASCII)
+_EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC)
+_LIMIT = 2**63 - 1
+_minutes: dict[str, int] = {}
+
+
+def _minute(text: str) -> int:
+    """Seconds since 1970 at "YYYY-MM-DDTHH:MM:", remembered: streams come in order."""
+    found = _minutes.get(text)
+    if found is None:
+        if len(_minutes) > 4096:
+            _minutes.clear()
+        moment = datetime.strptime(text, "%Y-%m-%dT%H:%M:").replace(tzinfo=UTC)
+        found = _minutes[text] = round((moment - _EPOCH_DAY).total_seconds())
+    return found
+
+
+def parse_timestamp(value: str | int) -> tuple[int, str | None]:
+    """A timestamp in ns since 1970, and its style (see `format_timestamp`).
+
+    Takes RFC 3339 text with any offset and any number of digits (beyond nine they are cut), or whole microseconds.
+    """
+    if isinstance(value, int):
+        if not -_LIMIT <= value * 1000 <= _LIMIT:
+            raise BadEvent(f"timestamp: {value} µs lies outside the years 1678 to 2261")
+        return value * 1000, "i"
+    try:
+        # The form that Relay writes, without the regex.
+        if len(value) == 35 and value[29:] == "+00:00" and value[19] == "." and value[10] == "T":
+            second, fraction = value[17:19], value[20:29]
+            if second.isdigit() and fraction.isdigit() and second < "60":
+                return (_minute(value[:17]) + int(second)) * 1_000_000_000 + int(fraction), "9+"
+        return _parse_rfc3339(value)
+    except ValueError:
+        raise BadEvent(f"timestamp: {value[:60]!r} is neither RFC 3339 nor whole microseconds") from None
+
+
+def _parse_rfc3339(value: str) -> tuple[int, str | None]:
+    match = _RFC3339.fullmatch(value)
+    if match is None:
+        raise ValueError
+    day, separator, hour, minute, second, digits, zone = match.groups(default="")
+    leap = second == "60"
+    seconds = _minute(f"{day}T{hour}:{minute}:") + (59 if leap else int(second))
+    if int(second) > 60:
+        raise ValueError
+    if zone not in "Zz":
+        hours, minutes = int(zone[1:3]), int(zone[-2:])
+        seconds -= (1 if zone[0] == "+" else -1) * (hours * 3600 + minutes * 60)
+    ns = seconds * 1_000_000_000 + (999_999_999 if leap else int((digits + "000000000")[:9]))
+    if not -_LIMIT <= ns <= _LIMIT:
+        raise BadEvent(f"timestamp: {value} lies outside the years 1678 to 2261")
+    plain = separator == "T" and not leap and len(digits) <= 9 and zone in ("Z", "+00:00")
+    return ns, f"{len(digits)}{zone[0]}" if plain else None
+
+
+def format_timestamp(at_ns: int, style: str) -> str:
+    """The text (or the digits of the number) that `parse_timestamp` read as `at_ns` and `style`."""
+    if style == "i":
+        return str(at_ns // 1000)
+    seconds, ns = divmod(at_ns, 1_000_000_000)
+    text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    digits = int(style[0])
+    fraction = f".{ns:09d}"[: digits + 1] if digits else ""
+    return f"{text}{fraction}{'Z' if style[1] == 'Z' else '+00:00'}"
+
+
+# Mending ------------------------------------------------------------------------------------------------------------
+
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|-?Infinity|NaN', re.DOTALL)
+_LONE = re.compile(  # every escape, so that an escaped backslash is never taken for the start of one
+    rb"\\(?:u([dD][89abAB][0-9a-fA-F]{2})(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|u([dD][c-fC-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
+
+def _mend(line: bytes, error: Exception) -> tuple[bytes, tuple[tuple[int, bytes], ...]]:
+    if line.startswith(b"\xef\xbb\xbf"):
+        line = line[3:]
+    if b"NaN" in line or b"Infinity" in line:
+        line = _TOKENS.sub(_escape_float, line)
+    surrogates: list[tuple[int, bytes]] = []
+    if b"\\ud" in line or b"\\uD" in line:
+
+        def replace(match: re.Match[bytes]) -> bytes:
+            lone = match[3] or (match[1] if match[2] is None else None)
+            if lone is None:
+                return match[0]
+            surrogates.append((match.start() + 2, lone))
+            return b"\\ufffd"
+
+        line = _LONE.sub(replace, line)
+    return line, tuple(surrogates)
+
+
+def _escape_float(match: re.Match[bytes]) -> bytes:
+    token = match[0]
+    return token if token.startswith(b'"') else b'{"$float":"' + token + b'"}'
+
+
+def restore_surrogates(line: bytes, surrogates: list[tuple[int, bytes]]) -> bytes:
+    text = bytearray(line)
+    for offset, digits in surrogates:
+        text[offset : offset + 4] = digits
+    return bytes(text)
+
+
+def is_deeper(text: bytes | Raw, levels: int) -> bool:
+    """Whether valid JSON nests deeper than `levels`. Only values long enough to do so are opened."""
+    stack = [(bytes(text), levels)]
+    while stack:
+        text, levels = stack.pop()
+        if len(text) < 2 * levels + 2:
+            continue
+        first = text.lstrip()[:1]
+        if first not in (b"{", b"["):
+            continue
+        if levels == 0:
+            return True
+        try:
+            children = _raw_object(text).values() if first == b"{" else _raw_array(text)
+        except msgspec.DecodeError:  # duplicate of what the caller found, or a key that is no text
+            return True
+        stack += [(bytes(child), levels - 1) for child in children if len(bytes(child)) >= 2 * levels]
+    return False
+
+
+# Reading payloads -----------------------------------------------------------------------------------------------------
+
+_decode_any = msgspec.json.Decoder().decode
+
+
+def _integer(text: str) -> int | str:
+    return int(text) if len(text) < 4000 else text
+
+
+def load(text: bytes | Raw) -> Any:
+    """A payload as Python values, whatever its numbers. Integers longer than 4 000 digits come as text."""
+    try:
+        return _decode_any(text)
+    except (msgspec.DecodeError, msgspec.ValidationError, ValueError):
+        return json.loads(bytes(text), parse_int=_integer)
+
+
+def canonical(text: bytes) -> bytes:
+    """The same JSON value always as the same bytes: sorted keys, no spaces, numbers as they were written."""
+    value = json.loads(text, parse_int=_Number, parse_float=lambda t: _Number(repr(float(t)) if len(t) < 17 else t))
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str).encode()
+
+
+class _Number(dict[str, str]):
+    """A number kept as its text, in a shape that JSON can hold."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__({"$number": text})

@@ -1,0 +1,206 @@
+"""Chunk marks in columns: many marks of one attempt in one row, each to be had back exactly.
+
+A mark is its template, a text with holes kept in the content store and shared by all marks that look alike, and what is
+its own: uuid, time, numbers. A UUIDv7 begins with its millisecond, which its time nearly tells, so ten bytes of it are
+stored. `relay.chunks` marks carry content: their texts stand in the block itself and are compressed together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from relayweb.recording.atof import Parsed, format_timestamp, restore_surrogates, uuid_text
+from relayweb.recording.compression import CONTENT
+from relayweb.recording.content import read_deltas, read_varint, write_deltas, write_varint
+
+MARKS, CONTENTS = 0, 1
+
+_INDEX = re.compile(rb'"chunk_index":\s*(0|[1-9]\d{0,14})(?=[,}\s])')
+_NUMBER = re.compile(rb"(?<=[:,\[])(?:0|[1-9]\d{0,14})(?=[,}\]])|\0n")
+
+
+class Mark(msgspec.Struct, gc=False):
+    """One mark as it is kept: `text` has holes; `template` is its number in the content store (0 in CONTENTS)."""
+
+    seq: int
+    uuid: bytes
+    at_ns: int
+    text: bytes
+    numbers: tuple[int, ...] = ()
+    template: int = 0
+
+    @property
+    def identity(self) -> tuple[int, bytes, tuple[int, ...]]:
+        """Equal for equal events of one uuid and attempt."""
+        return self.at_ns, self.text, self.numbers
+
+
+def hole(event: Parsed, line: bytes, root: bytes | None) -> bytes:
+    """An event's text with holes for what is its own. `root` is that of its block."""
+    text = line.replace(uuid_text(event.uuid).encode(), b"\0u")
+    if event.parent is not None:
+        text = text.replace(uuid_text(event.parent).encode(), b"\0p")
+    if root is not None and root == event.root:
+        text = text.replace(uuid_text(root).encode(), b"\0r")
+    if event.style is not None:
+        text = text.replace(str(event.envelope.timestamp).encode(), b"\0t" + event.style.encode(), 1)
+    return text
+
+
+def take_index(text: bytes) -> tuple[bytes, int | None]:
+    """The text with a hole for its chunk index, and the index."""
+    match = _INDEX.search(text)
+    if match is None:
+        return text, None
+    return text[: match.start(1)] + b"\0n" + text[match.end(1) :], int(match[1])
+
+
+def take_numbers(text: bytes) -> tuple[bytes, tuple[int | None, ...]]:
+    """The text with holes for all its numbers, and the numbers; None stands for the index taken before."""
+    numbers: list[int | None] = []
+
+    def take(match: re.Match[bytes]) -> bytes:
+        numbers.append(None if match[0] == b"\0n" else int(match[0]))
+        return b"\0n"
+
+    return _NUMBER.sub(take, text), tuple(numbers)
+
+
+def encode(kind: int, marks: Sequence[Mark], root: bytes | None) -> bytes:
+    """The body of a block. `marks` in the order of their numbers."""
+    low = bytearray()  # columns that compress well
+    high = bytearray()  # times and uuids, which do not
+    write_varint(low, len(marks))
+    low.append(1 if root else 0)
+    write_deltas(low, [m.seq for m in marks])
+    write_deltas(low, [int.from_bytes(m.uuid[:6], "big") - m.at_ns // 1_000_000 for m in marks])
+    if kind == MARKS:
+        templates = list(dict.fromkeys(m.template for m in marks))
+        number = {t: i for i, t in enumerate(templates)}
+        write_varint(low, len(templates))
+        write_deltas(low, templates)
+        for mark in marks:
+            write_varint(low, number[mark.template])
+        for mark in marks:
+            write_varint(low, len(mark.numbers))
+        last: dict[int, tuple[int, ...]] = {}
+        for mark in marks:
+            before = last.get(mark.template)
+            if before is None:
+                write_deltas(low, mark.numbers)
+            else:
+                for a, b in zip(before, mark.numbers, strict=True):
+                    write_deltas(low, (b - a,))
+            last[mark.template] = mark.numbers
+    else:
+        for mark in marks:
+            write_varint(low, len(mark.text))
+    write_deltas(high, [m.at_ns for m in marks])
+    uuids = b"".join([m.uuid[6:] for m in marks])
+    texts = b"" if kind == MARKS else b"".join([m.text for m in marks])
+    small, head = bytes(low) + texts, 0
+    if len(small) > 48:
+        packed = CONTENT.compress(small)
+        if len(packed) < len(small):
+            small, head = packed, 1
+    out = bytearray((head,))
+    write_varint(out, len(small))
+    return bytes(out) + small + (root or b"") + bytes(high) + uuids
+
+
+def decode(kind: int, body: bytes) -> tuple[list[Mark], bytes | None]:
+    """The marks of a block and their common root; in MARKS their texts are still to be looked up by template."""
+    body = bytes(body)
+    length, at = read_varint(body, 1)
+    low, at = body[at : at + length], at + length
+    if body[0]:
+        low = CONTENT.expand(low)
+    count, low_at = read_varint(low, 0)
+    root = None
+    if low[low_at]:
+        root, at = body[at : at + 16], at + 16
+    seqs, low_at = read_deltas(low, low_at + 1, count)
+    times, low_at = read_deltas(low, low_at, count)
+    moments, at = read_deltas(body, at, count)
+    uuids = [
+        (times[i] + moments[i] // 1_000_000).to_bytes(6, "big") + body[at + 10 * i : at + 10 * i + 10]
+        for i in range(count)
+    ]
+    if kind == MARKS:
+        templates, numbers = _read_templates(low, low_at, count)
+        return [Mark(*m) for m in zip(seqs, uuids, moments, [b""] * count, numbers, templates, strict=True)], root
+    lengths = []
+    for _ in range(count):
+        length, low_at = read_varint(low, low_at)
+        lengths.append(length)
+    texts = []
+    for length in lengths:
+        texts.append(low[low_at : low_at + length])
+        low_at += length
+    return [Mark(*m) for m in zip(seqs, uuids, moments, texts, strict=True)], root
+
+
+def _read_templates(low: bytes, at: int, count: int) -> tuple[list[int], list[tuple[int, ...]]]:
+    kinds, at = read_varint(low, at)
+    known, at = read_deltas(low, at, kinds)
+    templates, lengths = [], []
+    for _ in range(count):
+        number, at = read_varint(low, at)
+        templates.append(known[number])
+    for _ in range(count):
+        length, at = read_varint(low, at)
+        lengths.append(length)
+    numbers: list[tuple[int, ...]] = []
+    last: dict[int, tuple[int, ...]] = {}
+    for template, length in zip(templates, lengths, strict=True):
+        before = last.get(template)
+        if before is None:
+            values, at = read_deltas(low, at, length)
+        else:
+            values = []
+            for a in before:
+                (delta,), at = read_deltas(low, at, 1)
+                values.append(a + delta)
+        last[template] = tuple(values)
+        numbers.append(tuple(values))
+    return templates, numbers
+
+
+_HOLES = re.compile(rb"\0(?:([uprn])|t(i|\d[Z+]))")
+
+
+def fill(mark: Mark, attempt: str, root: bytes | None) -> bytes:
+    """The mark's JSON text, as it was stored."""
+    numbers = iter(mark.numbers)
+
+    def value(match: re.Match[bytes]) -> bytes:
+        letter = match[1]
+        if letter == b"n":
+            return str(next(numbers)).encode()
+        if letter == b"u":
+            return uuid_text(mark.uuid).encode()
+        if letter == b"p":
+            return attempt.encode()
+        if letter == b"r":
+            return uuid_text(root or b"").encode()
+        return format_timestamp(mark.at_ns, match[2].decode()).encode()
+
+    return _HOLES.sub(value, mark.text)
+
+
+def shown(marks: Iterator[Mark] | Sequence[Mark]) -> list[Mark]:
+    """One mark for each uuid: of several that differ, the one with the smallest (time, text)."""
+    found: dict[bytes, Mark] = {}
+    for mark in marks:
+        other = found.get(mark.uuid)
+        if other is None or mark.identity < other.identity:
+            found[mark.uuid] = mark
+    return list(found.values())
+
+
+def original(event: Parsed, line: bytes) -> bytes:
+    """A mark's text with its lone surrogates back in place: templates are never parsed as a whole."""
+    return restore_surrogates(line, list(event.surrogates)) if event.surrogates else line

@@ -1,0 +1,423 @@
+"""The content store: payloads split into messages, tool lists and other large values, each kept once.
+
+An event is stored as a skeleton, its JSON text with holes: a hole is a NUL byte (which JSON text cannot hold) and a
+letter. `c` is a reference to a `Content` row, by number; `u`, `p`, `r`, `t` are its uuid, parent, root and timestamp,
+which other columns or the head of the body give in binary. Contents may refer to contents. Filling the holes gives the
+stored text back byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from relayweb.recording import masking
+from relayweb.recording.atof import MARK, Parsed, format_timestamp, restore_surrogates, uuid_text
+from relayweb.recording.compression import CONTENT, EVENT
+from relayweb.recording.recent import Recent
+
+VALUE, MESSAGE, TEMPLATE = 0, 1, 2
+
+MIN_MESSAGE: Final = 48  # bytes; below, a reference would cost more than the text
+MIN_VALUE: Final = 512
+
+_LISTS = frozenset(("messages", "input", "contents"))
+_WHOLE = frozenset(("tools", "functions"))
+_FRAMES = frozenset(
+    ("data", "metadata", "category_profile", "content", "headers", "request", "response", "params")
+    + ("annotated_request", "annotated_response", "app", "provider", "api_specific", "message")
+)
+_LOOSE = frozenset(("headers", "extra_headers", "metadata", "error"))
+
+_raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_raw_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+HOLE: Final = b"\0c"
+
+
+class Piece:
+    """One content. `id` is 0 until the batch is numbered."""
+
+    __slots__ = ("asked", "digest", "id", "kind", "refs", "size", "text")
+
+    def __init__(self, digest: bytes, kind: int, size: int, text: bytes = b"", refs: Sequence[Piece] = ()) -> None:
+        self.digest = digest
+        self.kind = kind
+        self.size = size
+        self.text = text
+        self.refs = refs
+        self.id = 0
+        self.asked: str | None = ""
+        """The words of a user's message; "" while nobody has looked."""
+
+
+class Packed:
+    """One event, split. `messages` are those of its own request: text, and content where it has one."""
+
+    __slots__ = ("line", "masked", "messages", "refs", "text")
+
+    def __init__(self, line: bytes, text: bytes, refs: list[Piece], masked: bool) -> None:
+        self.line = line
+        self.text = text
+        self.refs = refs
+        self.masked = masked
+        self.messages: list[tuple[bytes, Piece | None]] | None = None
+
+
+class Store:
+    """Splits what the writer records and numbers what is new. Not thread-safe: it belongs to the writer's thread."""
+
+    def __init__(self, remember: int = 60_000) -> None:
+        self._known: Recent[bytes, Piece] = Recent(remember)
+        self._unnumbered: dict[bytes, Piece] = {}
+        self._aliases: list[tuple[bytes, Piece]] = []
+        self._messages: list[tuple[bytes, Piece | None]] | None = None
+        self._in_data = False
+
+    # Splitting
+
+    def pack(self, event: Parsed) -> Packed:
+        """Split and mask one event. Nothing is remembered of a text that turned out to need masking."""
+        before = len(self._unnumbered)
+        line = event.line
+        loose_data = event.envelope.name in masking.FAILURE_MARKS
+        packed = self._pack(line, loose_data)
+        if masking.suspects_names(packed.text) or masking.suspects_credentials(packed.text):
+            masked = masking.mask_event(line, loose_data=loose_data)
+            if masked != line:
+                for digest in list(self._unnumbered)[before:]:
+                    del self._unnumbered[digest]
+                packed = self._pack(masked, loose_data)
+                packed.masked = True
+        return packed
+
+    def _pack(self, line: bytes, loose_data: bool) -> Packed:
+        self._messages = None
+        if len(line) < MIN_VALUE:
+            return Packed(line, line, [], False)
+        refs: list[Piece] = []
+        out: list[bytes] = []
+        at = 0
+        for name, raw in _raw_object(line).items():
+            value = bytes(raw)
+            if len(value) < MIN_MESSAGE:
+                continue
+            self._in_data = name == "data"
+            loose = name == "metadata" or (loose_data and name == "data")
+            text = self._cut(name, value, loose, refs)
+            if text is not None:
+                start = line.find(value, at)
+                out += (line[at:start], text)
+                at = start + len(value)
+        out.append(line[at:])
+        packed = Packed(line, b"".join(out), refs, False)
+        packed.messages = self._messages
+        return packed
+
+    def _cut(self, name: str, value: bytes, loose: bool, refs: list[Piece]) -> bytes | None:
+        """The skeleton of a value, its references added to `refs`; None if it stays as it is."""
+        first = value[:1]
+        if first == b"[" and name in _LISTS:
+            return self._cut_messages(value, loose, refs)
+        if len(value) < MIN_VALUE:
+            if first == b"{" and name in ("message", "content"):  # what an answer says, a later request repeats
+                if name == "message" and len(value) >= MIN_MESSAGE:
+                    refs.append(self._piece(value, MESSAGE, loose))
+                    return HOLE
+                return self._cut_inside(value, loose, refs)
+            if first in b"[{" and name in ("choices", "data", "response"):
+                return self._cut_inside(value, loose, refs)
+            return None
+        if first == b'"' or name in _WHOLE:
+            refs.append(self._piece(value, VALUE, loose))
+            return HOLE
+        if first == b"{" and name == "message":
+            refs.append(self._piece(value, MESSAGE, loose))
+            return HOLE
+        if first not in b"[{":
+            return None
+        mark = len(refs)
+        text = self._cut_inside(value, loose, refs)
+        if name not in _FRAMES and len(text or value) >= MIN_VALUE:
+            del refs[mark:]
+            refs.append(self._piece(value, VALUE, loose))
+            return HOLE
+        return text
+
+    def _cut_messages(self, value: bytes, loose: bool, refs: list[Piece]) -> bytes:
+        out: list[bytes] = []
+        messages: list[tuple[bytes, Piece | None]] = []
+        at = 0
+        for raw in _raw_array(value):
+            item = bytes(raw)
+            if len(item) < MIN_MESSAGE:
+                messages.append((item, None))
+                continue
+            piece = self._piece(item, MESSAGE, loose)
+            messages.append((item, piece))
+            start = value.find(item, at)
+            out += (value[at:start], HOLE)
+            at = start + len(item)
+            refs.append(piece)
+        out.append(value[at:])
+        if self._in_data and self._messages is None:
+            self._messages = messages
+        return b"".join(out)
+
+    def _cut_inside(self, value: bytes, loose: bool, refs: list[Piece]) -> bytes | None:
+        out: list[bytes] = []
+        at = 0
+        if value[:1] == b"{":
+            members: Iterable[tuple[str, msgspec.Raw]] = _raw_object(value).items()
+        else:
+            members = (("", raw) for raw in _raw_array(value))
+        for name, raw in members:
+            child = bytes(raw)
+            if len(child) < MIN_MESSAGE:
+                continue
+            text = self._cut(name, child, loose or name.lower() in _LOOSE, refs)
+            if text is not None:
+                start = value.find(child, at)
+                out += (value[at:start], text)
+                at = start + len(child)
+        if not at:
+            return None
+        out.append(value[at:])
+        return b"".join(out)
+
+    def _piece(self, value: bytes, kind: int, loose: bool = False) -> Piece:
+        if loose and masking.suspects_credentials(value):
+            value = masking.mask(value, loose=True)
+        digest = sha256(value).digest()[:16]
+        piece = self._known.get(digest) or self._unnumbered.get(digest)
+        if piece is not None:
+            return piece
+        if masking.suspects_names(value):
+            masked = masking.mask(value)
+            if masked != value:
+                piece = self._new(masked, sha256(masked).digest()[:16], kind)
+                self._aliases.append((digest, piece))
+                return piece
+        return self._new(value, digest, kind)
+
+    def _new(self, value: bytes, digest: bytes, kind: int) -> Piece:
+        piece = self._known.get(digest) or self._unnumbered.get(digest)
+        if piece is not None:
+            return piece
+        refs: list[Piece] = []
+        text = None
+        if value[:1] in b"{[" and len(value) >= MIN_VALUE and kind == MESSAGE:
+            text = self._cut_inside(value, False, refs)
+        piece = Piece(digest, kind, len(value), value if text is None else text, refs)
+        self._unnumbered[digest] = piece
+        return piece
+
+    def template(self, text: bytes) -> Piece:
+        """A chunk template (see `blocks`), which may hold holes of its own."""
+        digest = sha256(b"\0" + text).digest()[:16]
+        piece = self._known.get(digest) or self._unnumbered.get(digest)
+        if piece is None:
+            piece = self._unnumbered[digest] = Piece(digest, TEMPLATE, len(text), text)
+        return piece
+
+    # Numbering
+
+    def number(
+        self, last_id: int, find: Callable[[list[bytes]], Iterable[tuple[bytes, int]]]
+    ) -> tuple[int, list[tuple[int, bytes, int, int, bytes]]]:
+        """Number what the batch brought.
+
+        Args:
+            last_id: the highest number given so far.
+            find: looks digests up in the database, gives (digest, id) of those that are there.
+
+        Returns:
+            the highest number now, and the new rows (id, digest, kind, size, body).
+        """
+        pieces = self._unnumbered
+        if not pieces:
+            return last_id, []
+        for digest, number in find(list(pieces)):
+            pieces[bytes(digest)].id = number
+        new = [p for p in pieces.values() if not p.id]
+        for piece in new:
+            last_id += 1
+            piece.id = last_id
+        rows = [(p.id, p.digest, p.kind, p.size, encode(p.text, p.refs, CONTENT.compress)) for p in new]
+        return last_id, rows
+
+    def committed(self) -> None:
+        """The batch is safe: remember what it brought, without the texts."""
+        for digest, piece in self._unnumbered.items():
+            piece.text, piece.refs = b"", ()
+            self._known.put(digest, piece)
+        for digest, piece in self._aliases:
+            self._known.put(digest, piece)
+        self._unnumbered = {}
+        self._aliases = []
+
+    def rolled_back(self) -> None:
+        self._unnumbered = {}
+        self._aliases = []
+
+    def forget(self) -> None:
+        """Rows may have been deleted: believe nothing."""
+        self._known.clear()
+        self.rolled_back()
+
+
+# Bodies -------------------------------------------------------------------------------------------------------------
+
+
+def _varint(out: bytearray, value: int) -> None:
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+
+
+def write_deltas(out: bytearray, values: Iterable[int]) -> None:
+    """Whole numbers as zigzag varints of their differences."""
+    last = 0
+    for value in values:
+        delta = value - last
+        last = value
+        _varint(out, delta << 1 if delta >= 0 else (-delta << 1) - 1)
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    _varint(out, value)
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+
+
+def read_deltas(data: bytes, at: int, count: int) -> tuple[list[int], int]:
+    values, last = [], 0
+    for _ in range(count):
+        coded, at = read_varint(data, at)
+        last += (coded >> 1) ^ -(coded & 1)
+        values.append(last)
+    return values, at
+
+
+_ZSTD, _PARENT, _ROOT, _SURROGATES = 1, 2, 4, 8
+
+
+def encode(
+    text: bytes, refs: Sequence[Piece], compress: Callable[[bytes], bytes], head: int = 0, tail: bytes = b""
+) -> bytes:
+    """A body: one byte of flags, binary uuids, then the number of references, the references and the text."""
+    payload = bytearray()
+    _varint(payload, len(refs))
+    if refs:
+        write_deltas(payload, [p.id for p in refs])
+    payload += text
+    if len(payload) > 48:
+        small = compress(bytes(payload))
+        if len(small) < len(payload):
+            return bytes((head | _ZSTD,)) + tail + small
+    return bytes((head,)) + tail + bytes(payload)
+
+
+def encode_event(event: Parsed, packed: Packed, compress: Callable[[bytes], bytes] = EVENT.compress) -> bytes:
+    """The body of an event's row."""
+    text, head, tail = packed.text, 0, b""
+    text = text.replace(uuid_text(event.uuid).encode(), b"\0u")
+    if event.parent is not None:
+        holed = text.replace(uuid_text(event.parent).encode(), b"\0p")
+        if holed is not text and holed != text and event.kind != MARK:
+            head, tail = _PARENT, event.parent
+        text = holed
+    if event.root is not None:
+        holed = text.replace(uuid_text(event.root).encode(), b"\0r")
+        if holed != text:
+            head, tail, text = head | _ROOT, tail + event.root, holed
+    if event.style is not None:
+        stamp = str(event.envelope.timestamp).encode()
+        text = text.replace(stamp, b"\0t" + event.style.encode().ljust(2), 1)
+    if event.surrogates and not packed.masked:
+        head |= _SURROGATES
+        tail += _pack_surrogates(event.surrogates)
+    return encode(text, packed.refs, compress, head, tail)
+
+
+def _pack_surrogates(surrogates: Sequence[tuple[int, bytes]]) -> bytes:
+    out = bytearray()
+    _varint(out, len(surrogates))
+    write_deltas(out, [offset for offset, _ in surrogates])
+    return bytes(out) + b"".join(digits for _, digits in surrogates)
+
+
+class Body(msgspec.Struct):
+    """A decoded body: text with holes, and the contents that fill those of letter `c`, in order."""
+
+    text: bytes
+    refs: list[int]
+    parent: bytes | None = None
+    root: bytes | None = None
+    surrogates: list[tuple[int, bytes]] = []
+
+
+def decode(body: bytes, expand: Callable[[bytes], bytes]) -> Body:
+    """The inverse of `encode` and `encode_event`, up to the holes."""
+    body = bytes(body)
+    head, at = body[0], 1
+    parent = root = None
+    surrogates: list[tuple[int, bytes]] = []
+    if head & _PARENT:
+        parent, at = body[at : at + 16], at + 16
+    if head & _ROOT:
+        root, at = body[at : at + 16], at + 16
+    if head & _SURROGATES:
+        count, at = read_varint(body, at)
+        offsets, at = read_deltas(body, at, count)
+        surrogates = [(offset, body[at + 4 * i : at + 4 * i + 4]) for i, offset in enumerate(offsets)]
+        at += 4 * count
+    payload = expand(body[at:]) if head & _ZSTD else body[at:]
+    count, at = read_varint(payload, 0)
+    refs, at = read_deltas(payload, at, count)
+    return Body(payload[at:], refs, parent, root, surrogates)
+
+
+_HOLES = re.compile(rb"\0(?:([cupr])|t(..))", re.DOTALL)
+
+
+def fill(body: Body, contents: dict[int, bytes], row: Any = None) -> bytes:
+    """A body's text with its holes filled.
+
+    Args:
+        contents: the full text of each content it refers to.
+        row: the event's row (uuid, mark_of, at_ns), for an event's body.
+    """
+    if b"\0" not in body.text:
+        text = body.text
+    else:
+        refs = iter(body.refs)
+
+        def value(match: re.Match[bytes]) -> bytes:
+            letter = match[1]
+            if letter == b"c":
+                return contents[next(refs)]
+            if letter == b"u":
+                return str(row.uuid).encode()
+            if letter == b"p":
+                return uuid_text(body.parent).encode() if body.parent else str(row.mark_of).encode()
+            if letter == b"r":
+                return uuid_text(body.root or b"").encode()
+            return format_timestamp(row.at_ns, match[2].decode().strip()).encode()
+
+        text = _HOLES.sub(value, body.text)
+    return restore_surrogates(text, body.surrogates) if body.surrogates else text

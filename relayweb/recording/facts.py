@@ -1,0 +1,246 @@
+"""What one event says about its scope, in the columns of the record."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from adapters import marks
+from relayweb.recording.atof import NULL, Envelope, Parsed, load
+from relayweb.recording.content import Packed, Piece
+from relayweb.recording.conventions import EndFacts, asked_text, clean, read_end, read_request
+from relayweb.recording.conventions.shapes import as_map, first_of, text_or_none
+from relayweb.recording.masking import mask_text
+from relayweb.recording.tables import REWRITE_COLUMNS
+
+_raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+STATED_ROLES: Final = ("session", "turn", "subagent")
+_NAME_ROLES: Final = ((".session", "session"), (".turn", "turn"), (".logical_llm_call", "logical_call"))
+_CATEGORY_ROLES: Final = {"llm": "attempt", "tool": "tool"}
+SESSION_LIMIT: Final = 400  # characters of an id or a name that a column keeps
+
+
+class ScopeFacts(msgspec.Struct, gc=False):
+    """What a start or end event says of its scope, whichever comes first."""
+
+    name: str
+    category: str | None
+    role: str
+    """session, turn, subagent, logical_call, attempt, tool, scope; agent where its place decides."""
+    session_id: str | None
+    turn_id: str | None
+    profile: str | None
+    api_request_id: str | None
+    call_role: str | None
+    tool_call_id: str | None
+    provider: str | None = None
+    model: str | None = None
+    api_mode: str | None = None
+    streaming: bool | None = None
+    asked: str | None = None
+
+
+def _short(value: Any, limit: int = SESSION_LIMIT) -> str | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    return text_or_none(value, limit)
+
+
+def metadata_of(envelope: Envelope) -> dict[str, Any]:
+    return as_dict(envelope.metadata)
+
+
+def as_dict(raw: msgspec.Raw | bytes) -> dict[str, Any]:
+    if raw is NULL:
+        return {}
+    try:
+        value = load(raw)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def role_of(envelope: Envelope, metadata: dict[str, Any]) -> str:
+    stated = metadata.get("nemo_relay_scope_role")
+    if stated in STATED_ROLES:
+        return str(stated)
+    name = envelope.name or ""
+    for end, role in _NAME_ROLES:
+        if name.endswith(end):
+            return role
+    category = (envelope.category or "").lower()
+    return "agent" if category == "agent" else _CATEGORY_ROLES.get(category, "scope")
+
+
+def read_scope(event: Parsed, packed: Packed, metadata: dict[str, Any]) -> ScopeFacts:
+    """What a start event says (of an end event: what it repeats)."""
+    envelope = event.envelope
+    facts = ScopeFacts(
+        name=clean((envelope.name or "")[:SESSION_LIMIT]),
+        category=_short(envelope.category, 64),
+        role=role_of(envelope, metadata),
+        session_id=_short(first_of(metadata, "session_id", "relay.session_id")),
+        turn_id=_short(first_of(metadata, "turn_id", "relay.turn_id")),
+        profile=_short(first_of(metadata, "relay.profile", "hermes.profile", "profile")),
+        api_request_id=_short(metadata.get("api_request_id")),
+        call_role=_short(first_of(metadata, "call_role", "relay.call_role", "hermes.call_role"), 100),
+        tool_call_id=None,
+    )
+    if facts.role == "tool" or facts.category == "tool":
+        facts.tool_call_id = _short(
+            as_dict(envelope.category_profile).get("tool_call_id") or metadata.get("tool_call_id")
+        )
+    elif facts.role == "attempt":
+        _read_attempt(facts, event, packed, metadata)
+    return facts
+
+
+def _read_attempt(facts: ScopeFacts, event: Parsed, packed: Packed, metadata: dict[str, Any]) -> None:
+    envelope = event.envelope
+    body: dict[str, Any] = {}
+    body_text: msgspec.Raw | bytes = NULL
+    profile = _without_messages(envelope.category_profile)
+    if event.kind == 0:
+        data = _members(envelope.data)
+        body_text = data["content"] if "content" in data else envelope.data
+        body = _without_messages(body_text)
+    request = read_request(
+        metadata.get("api_mode"),
+        body,
+        name=envelope.name,
+        metadata=metadata,
+        profile=profile,
+        attributes=load(envelope.attributes),
+    )
+    facts.provider, facts.model, facts.api_mode = request.provider, request.model, request.api_mode
+    facts.streaming, facts.asked = request.streaming, request.asked
+    if event.kind == 0:
+        messages = packed.messages
+        if messages is None:
+            messages = [(bytes(item), None) for name in _LISTS for item in _list(body_text, name)]
+        facts.asked = last_asked(messages) or facts.asked
+
+
+_LISTS = ("messages", "input", "contents")
+
+
+def _list(raw: msgspec.Raw | bytes, name: str) -> list[msgspec.Raw]:
+    try:
+        return _items(_members(raw)[name])
+    except (KeyError, msgspec.ValidationError, msgspec.DecodeError):
+        return []
+
+
+_BULKY = frozenset(("messages", "input", "contents", "tools", "instructions", "system"))
+
+
+def _without_messages(raw: msgspec.Raw | bytes) -> dict[str, Any]:
+    """A request body with the first and last few of its messages: parsing a long history tells nothing new."""
+    out: dict[str, Any] = {}
+    for name, value in _members(raw).items():
+        text = bytes(value)
+        if name == "annotated_request":
+            out[name] = _without_messages(text)
+        elif name in _BULKY and text[:1] == b"[" and len(text) > 2000:
+            items = _items(text)
+            some = items if len(items) <= 4 else (*items[:2], *items[-2:])
+            out[name] = [load(item) for item in some if len(bytes(item)) < 20_000]
+        elif name in _BULKY and len(text) > 20_000:
+            out[name] = ""
+        else:
+            out[name] = load(text)
+    return out
+
+
+def _members(raw: msgspec.Raw | bytes) -> dict[str, msgspec.Raw]:
+    try:
+        return _raw_object(raw)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return {}
+
+
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def last_asked(messages: list[tuple[bytes, Piece | None]]) -> str | None:
+    """The first words of the last user message; each message is looked at once, whatever the number of requests."""
+    for text, piece in reversed(messages):
+        if piece is None:
+            asked = asked_text({"messages": [load(text)]})
+        else:
+            if piece.asked == "":
+                piece.asked = asked_text({"messages": [load(text)]}) if b"user" in text or b"human" in text else None
+            asked = piece.asked
+        if asked:
+            return asked
+    return None
+
+
+def read_scope_end(event: Parsed, metadata: dict[str, Any], role: str) -> EndFacts:
+    envelope = event.envelope
+    data: Any = None
+    if role == "attempt":
+        data, profile = load(envelope.data), as_dict(envelope.category_profile)
+    else:
+        profile = {}
+        if len(bytes(envelope.data)) < 20_000:
+            data = load(envelope.data)
+    return read_end(
+        category="llm" if role == "attempt" else "tool" if role == "tool" else envelope.category,
+        api_mode=metadata.get("api_mode"),
+        name=envelope.name,
+        data=data,
+        metadata=metadata,
+        profile=profile,
+    )
+
+
+_CHANGED = frozenset(("hit", "block", "respond", "fault"))
+
+
+def read_rewrite(seq: int, scope: bytes, data: Any) -> tuple[Any, ...]:
+    """A row of `Rewrite`, in the order of `tables.REWRITE_COLUMNS`."""
+    data = as_map(data)
+    mode = _short(data.get("mode"), 16) or "enforce"
+    result = _short(data.get("result"), 16) or "hit"
+    position = _whole(data.get("position"))
+    return (
+        seq,
+        scope,
+        0 if position is None else position % 2**31,
+        _short(data.get("key")) or "unknown",
+        _whole(data.get("revision")),
+        _short(data.get("title")),
+        _short(data.get("action")),
+        _whole(data.get("priority")),
+        mode,
+        result,
+        mode == "enforce" and result in _CHANGED,
+        _number(data.get("duration_us")),
+        _whole(data.get("bytes_before")),
+        _whole(data.get("bytes_after")),
+        _masked(data.get("reason")),
+        _masked(data.get("error")),
+        _short(data.get("ruleset")),
+    )
+
+
+def _masked(value: Any) -> str | None:
+    text = _short(value, 2000)
+    return mask_text(text) if text else None
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62 else None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
+        return None
+    return float(value)
+
+
+BLOCKED = marks.ATTEMPT_BLOCKED
+CHANGED_COLUMN = REWRITE_COLUMNS.index("changed")

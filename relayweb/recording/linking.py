@@ -1,0 +1,528 @@
+"""Where scopes hang: parents, turns, logical calls, sessions; and the sums that follow."""
+
+from __future__ import annotations
+
+import uuid as uuids
+from collections.abc import Iterable
+from typing import Any
+
+from relayweb.recording.nodes import (
+    FLAG,
+    NOTHING,
+    Home,
+    Logical,
+    Node,
+    add_name,
+    call_contribution,
+    contribution,
+    contribution_up,
+    names,
+    show_sums,
+)
+from relayweb.recording.recent import Recent
+from relayweb.recording.tables import Tables
+
+BY_PLACE = 1 << 20  # a hidden flag: where this agent hangs decides its role
+_HOME_ROLES = frozenset(("session", "turn", "subagent"))
+_COARSE_US = 1_000_000  # around a turn it is enough to know to the second that something came in
+_LATER = 1 << 62  # an auxiliary call's words stand for the turn only if there are no others
+
+
+class Linking:
+    """Scopes in memory, and all that depends on more than one of them."""
+
+    def __init__(self, tables: Tables, remember: int = 20_000) -> None:
+        self.tables = tables
+        self.nodes: Recent[bytes, Node] = Recent(remember)
+        self.rewrites: list[tuple[Any, ...]] = []
+        self._absent: set[bytes] = set()
+        self._dirty: dict[bytes, Node] = {}
+        self._to_link: dict[bytes, Node] = {}
+        self._homes: dict[bytes, Node] = {}
+        self._recount: set[bytes] = set()
+        self._renumber: set[bytes] = set()
+        self._ended: dict[bytes, Node] = {}
+        self._told: list[tuple[Node, int, str]] = []
+        self._touched: dict[bytes, tuple[Node, int, int]] = {}
+        self._waited: set[bytes] = set()
+
+    # Memory
+
+    def prefetch(self, wanted: Iterable[bytes]) -> None:
+        """Load these scopes, and those they are counted by, in few queries."""
+        missing = {u for u in wanted if u not in self._absent and self.nodes.get(u) is None}
+        while missing:
+            found = [self._remember(row) for row in self.tables.scopes(missing)]
+            self._absent |= missing - {node.uuid for node in found}
+            around = {u for n in found for u in (n.turn_uuid, n.parent_turn_uuid, n.logical_uuid, n.parent_uuid) if u}
+            missing = {u for u in around if u not in self._absent and self.nodes.get(u) is None}
+
+    def _remember(self, row: list[Any]) -> Node:
+        node = self.nodes.get(row[0])
+        if node is None:
+            node = Node.of(row)
+            self.nodes.put(node.uuid, node)
+        return node
+
+    def find(self, uuid: bytes | None) -> Node | None:
+        if uuid is None:
+            return None
+        node = self.nodes.get(uuid)
+        if node is None and uuid not in self._absent:
+            self.prefetch((uuid,))
+            node = self.nodes.get(uuid)
+        return node
+
+    def create(self, uuid: bytes) -> Node:
+        node = Node(uuid)
+        self._absent.discard(uuid)
+        self.nodes.put(uuid, node)
+        self.needs_link(node)
+        return node
+
+    def revive(self, node: Node) -> None:
+        """Make sure that `end`, `stream` and `failed` are known. The writer knows how."""
+        raise NotImplementedError
+
+    # What happened to a scope
+
+    def changed(self, node: Node) -> None:
+        self._dirty[node.uuid] = node
+
+    def needs_link(self, node: Node) -> None:
+        self._to_link[node.uuid] = node
+        self._dirty[node.uuid] = node
+
+    def ended(self, node: Node) -> None:
+        self._ended[node.uuid] = node
+
+    def recount(self, node: Node) -> None:
+        """What a turn shows of this scope may no longer be so."""
+        self._recount.add(node.turn_uuid)
+
+    def tell_session(self, scope: Node, at: int, session_id: str) -> None:
+        self._told.append((scope, at, session_id))
+
+    def touch(self, node: Node, seq: int, at_us: int, arrived_us: int) -> None:
+        """An event of this scope came in: it, its parent and its turn were alive then."""
+        node.last_us = max(node.last_us, at_us)
+        before = self._touched.get(node.uuid)
+        if before is not None:
+            arrived_us = max(arrived_us, before[2])
+        self._touched[node.uuid] = (node, seq, arrived_us)
+
+    def _touch_around(self, node: Node, seq: int, arrived_us: int) -> None:
+        parent, home = self._linked_parent(node), self.find(node.turn_uuid)
+        for each in (node, parent, home):
+            if each is not None:
+                each.seq = max(each.seq, seq)
+                each.last_us = max(each.last_us, node.last_us)
+                each.arrived_us = max(each.arrived_us, arrived_us)
+                self._dirty[each.uuid] = each
+                if each.status == "interrupted" and each.end_seq is None:
+                    each.status = "running"
+        above, hops = home, 0
+        while above is not None and above.parent_turn_uuid is not None and hops < 64:
+            above, hops = self.find(above.parent_turn_uuid), hops + 1
+            if above is None or above.arrived_us > arrived_us - _COARSE_US:
+                break
+            above.arrived_us, above.seq = arrived_us, max(above.seq, seq)
+            self._dirty[above.uuid] = above
+
+    def _linked_parent(self, node: Node) -> Node | None:
+        return None if node.top or node.parent_uuid == node.uuid else self.find(node.parent_uuid)
+
+    # The end of a batch
+
+    def finish(self) -> list[Node]:
+        """Link, count and number; returns the scopes whose rows changed."""
+        self._link_all()
+        for node, seq, arrived_us in self._touched.values():
+            self._touch_around(node, seq, arrived_us)
+        for scope, at, session_id in self._told:
+            home = self.find(scope.turn_uuid)
+            if home is not None:
+                self._offer_session(home, at, session_id)
+        for node in list(self._dirty.values()):
+            self._count(node)
+        for uuid in self._recount:
+            self._recount_home(uuid)
+        for uuid in self._renumber:
+            self._number_attempts(uuid)
+        for node in list(self._ended.values()):
+            self._check_children(node)
+        for home in self._homes.values():
+            self._show_home(home)
+        changed = list(self._dirty.values())
+        self._clear()
+        return changed
+
+    def _clear(self) -> None:
+        self._dirty, self._to_link, self._homes, self._ended = {}, {}, {}, {}
+        self._recount, self._renumber, self._absent = set(), set(), set()
+        self._told, self.rewrites = [], []
+        self._touched, self._waited = {}, set()
+
+    def abandon(self) -> None:
+        """The batch failed: believe the database."""
+        self._clear()
+        self.nodes.clear()
+
+    # Linking
+
+    def _link_all(self) -> None:
+        new = [node.uuid for node in self._to_link.values() if node.new]
+        for row in self.tables.waiting(new):
+            child = self._remember(row)
+            if child.top:
+                self._waited.add(child.parent_uuid or b"")
+                self.needs_link(child)
+        while self._to_link:
+            self._link_upward(next(iter(self._to_link.values())))
+
+    def _link_upward(self, node: Node) -> None:
+        """Link a scope after its parents. Explicit, because chains may be thousands long."""
+        chain = [node]
+        seen = {node.uuid}
+        while True:
+            parent = self._to_link.get(chain[-1].parent_uuid or b"")
+            if parent is None or parent.uuid in seen:
+                break
+            seen.add(parent.uuid)
+            chain.append(parent)
+        for each in reversed(chain):
+            self._link_down(each)
+
+    def _link_down(self, node: Node) -> None:
+        """Link a scope, and what hangs below it when that changes anything for them."""
+        stack = [node]
+        while stack:
+            node = stack.pop()
+            self._to_link.pop(node.uuid, None)
+            before = (node.turn_uuid, node.logical_uuid, node.is_home, node.role, node.parent_turn_uuid)
+            was_new, old_home = node.new, node.turn_uuid
+            self._link(node)
+            after = (node.turn_uuid, node.logical_uuid, node.is_home, node.role, node.parent_turn_uuid)
+            if not was_new and before != after:
+                stack += self._children(node, old_home)
+            node.new = False
+
+    def _children(self, node: Node, old_home: bytes) -> list[Node]:
+        found = self._inside({old_home, node.turn_uuid}, homes_too=True)
+        return [n for n in found if n.parent_uuid == node.uuid and n.uuid != node.uuid]
+
+    def _inside(self, homes: set[bytes], *, homes_too: bool = False) -> list[Node]:
+        """The scopes that these homes count, those changed in this batch included; with `homes_too` homes below them."""
+        rows = [*self.tables.members(homes), *(self.tables.inner_homes(homes) if homes_too else ())]
+        found = {row[0]: self._remember(row) for row in rows}
+        for node in self._dirty.values():
+            if node.turn_uuid in homes or (homes_too and node.parent_turn_uuid in homes):
+                found[node.uuid] = node
+        return list(found.values())
+
+    def _link(self, node: Node) -> None:
+        parent = self._parent(node)
+        node.top = parent is None
+        implicit = node.parent_uuid is None or node.root_uuid in (None, node.uuid, node.parent_uuid)
+        node.flag(FLAG.MISSING_PARENT, parent is None and not implicit)
+        if node.flags & BY_PLACE:
+            nested = node.told_session is not None and parent is not None
+            node.role = "turn" if parent is None else "subagent" if nested else "scope"
+        node.is_home = parent is None or node.role in _HOME_ROLES
+        node.is_session = node.role in ("session", "subagent") or (parent is None and bool(node.flags & BY_PLACE))
+        if parent is None:
+            node.turn_uuid, node.parent_turn_uuid, node.logical_uuid = node.uuid, None, None
+        elif node.is_home:
+            node.turn_uuid, node.parent_turn_uuid, node.logical_uuid = node.uuid, parent.turn_uuid, None
+        else:
+            node.turn_uuid, node.parent_turn_uuid = parent.turn_uuid, None
+            node.logical_uuid = _logical_of(parent)
+        synthetic = node.role == "attempt" and node.logical_uuid is None
+        node.flag(FLAG.SYNTHETIC, synthetic)
+        if synthetic:
+            node.logical_uuid = node.uuid
+        if node.is_home:
+            home = node.home()
+            home.own_session = node.told_session or home.own_session
+            node.turn_id = node.told_turn or node.turn_id
+            self._homes[node.uuid] = node
+        elif node.home_state is not None:
+            node.home_state = None
+            _clear_sums(node)
+        if node.role == "logical_call" and node.logical_state is None:
+            node.logical_state = Logical()
+        if node.told_session is not None and not node.is_home:
+            self.tell_session(node, _start(node) * 1000, node.told_session)
+        if node.uuid not in self._touched:
+            self._touched[node.uuid] = (node, node.seq, node.arrived_us)
+        self._dirty[node.uuid] = node
+
+    def _parent(self, node: Node) -> Node | None:
+        """The parent on record; none for a scope that would be its own ancestor."""
+        parent = self.find(node.parent_uuid)
+        if parent is None or parent is node:
+            return None
+        if node.new and node.uuid not in self._waited:
+            return parent  # nothing hangs below it yet
+        above: Node | None = parent
+        while above is not None and above is not node:
+            above = None if above.top else self.find(above.parent_uuid)
+        return None if above is node else parent
+
+    # Counting
+
+    def _count(self, node: Node) -> None:
+        """Bring what a scope adds to its turn, the turn around that, and its logical call up to date."""
+        calls = call_contribution(node)
+        to = node.logical_uuid if node.role == "attempt" else None
+        if calls != node.added_call or to != node.added_call_to:
+            self._add_call(node.added_call_to, node, node.added_call, -1)
+            self._add_call(to, node, calls, 1)
+            node.added_call, node.added_call_to = calls, to
+        self._add(node, contribution(node), names(node))
+        up = contribution_up(node)
+        if up != node.added_up or node.parent_turn_uuid != node.added_up_to:
+            self._add_sums(node.added_up_to, node.added_up, -1)
+            self._add_sums(node.parent_turn_uuid, up, 1)
+            node.added_up, node.added_up_to = up, node.parent_turn_uuid
+        if node.role == "attempt":
+            self._offer(node)
+        parent = self._linked_parent(node)
+        at = max(node.end_us or 0, node.start_us or 0)
+        node.flag(FLAG.LATE_CHILD, parent is not None and parent.end_us is not None and at > parent.end_us)
+        if node.is_home:
+            self._homes[node.uuid] = node
+        if node.role == "logical_call":
+            self._check_success(node)
+
+    def _add(self, node: Node, adds: tuple[int, ...], named: tuple[str | None, str | None]) -> None:
+        if adds == node.added and named == node.added_names and node.turn_uuid == node.added_to:
+            return
+        if node.added_to is not None and node.added_to != node.turn_uuid:
+            if node.added != NOTHING:
+                self._recount.add(node.added_to)
+            self._add_sums(node.added_to, node.added, -1)
+            self._add_names(node.added_to, node.added_names, -1)
+            node.added, node.added_names = NOTHING, (None, None)
+        self._add_sums(node.turn_uuid, tuple(a - b for a, b in zip(adds, node.added, strict=True)), 1)
+        if named != node.added_names:
+            self._add_names(node.turn_uuid, node.added_names, -1)
+            self._add_names(node.turn_uuid, named, 1)
+        node.added, node.added_names, node.added_to = adds, named, node.turn_uuid
+
+    def _home_node(self, uuid: bytes | None) -> Node | None:
+        node = self.find(uuid)
+        if node is None or not node.is_home:
+            return None
+        self._homes[node.uuid] = node
+        self._dirty[node.uuid] = node
+        return node
+
+    def _add_sums(self, to: bytes | None, adds: tuple[int, ...], sign: int) -> None:
+        if adds == NOTHING:
+            return
+        node = self._home_node(to)
+        if node is not None:
+            sums = node.home().sums
+            for i, value in enumerate(adds):
+                if value:
+                    sums[i] += sign * value
+
+    def _add_names(self, to: bytes, named: tuple[str | None, str | None], sign: int) -> None:
+        if named == (None, None):
+            return
+        node = self._home_node(to)
+        if node is not None:
+            node.model_names = add_name(node.model_names, named[0], sign)
+            node.provider_names = add_name(node.provider_names, named[1], sign)
+
+    def _add_call(self, to: bytes | None, node: Node, adds: tuple[int, int, int], sign: int) -> None:
+        if to is None or to == node.uuid or adds == (0, 0, 0):
+            if sign > 0 and node.role == "attempt" and to == node.uuid:
+                node.attempt = 1
+            return
+        call = self.find(to)
+        if call is None or call.role != "logical_call":
+            return
+        state = call.logical_state = call.logical_state or Logical()
+        state.attempts += sign * adds[0]
+        state.ok += sign * adds[1]
+        state.open += sign * adds[2]
+        call.attempts = state.attempts
+        call.retries = max(state.attempts - 1, 0)
+        if call.calls is not None and adds[0]:
+            if sign > 0:
+                call.calls[node.uuid] = _start(node)
+            else:
+                call.calls.pop(node.uuid, None)
+        self._renumber.add(to)
+        self._dirty[call.uuid] = call
+        self._add(call, contribution(call), names(call))
+        self._check_success(call)
+
+    def _check_success(self, call: Node) -> None:
+        state = call.logical_state
+        bad = bool(state and call.end_us is not None and call.status == "ok" and state.attempts)
+        call.flag(FLAG.NO_SUCCESSFUL_ATTEMPT, bad and state is not None and not state.ok and not state.open)
+
+    def _offer(self, node: Node) -> None:
+        """An attempt's words, first chunk and failure may be those that its turn shows."""
+        home = self.find(node.turn_uuid)
+        if home is None or home.home_state is None or node.joined_uuid is not None:
+            return
+        state = home.home_state
+        changed = False
+        if node.asked is not None:
+            at = _start(node) + (_LATER if (node.call_role or "").startswith("auxiliary") else 0)
+            if state.asked_at is None or (at, node.uuid) < (state.asked_at, state.asked_by):
+                state.asked_at, state.asked_by, home.asked = at, node.uuid, node.asked
+                changed = True
+        if node.ttft_us is not None and node.start_us is not None:
+            first = node.start_us + node.ttft_us
+            if state.first_chunk_us is None or first < state.first_chunk_us:
+                state.first_chunk_us = first
+                changed = True
+        if node.status == "failed":
+            key = (_end(node), node.uuid)
+            if state.failed_at is None or key > (state.failed_at, state.failed_by):
+                state.failed_at, state.failed_by = key
+                changed = True
+        elif state.failed_by == node.uuid:
+            self._recount.add(home.uuid)
+        call = self.find(node.logical_uuid) if node.logical_uuid != node.uuid else None
+        if call is not None and node.api_request_id is not None:
+            if call.api_request_id is None or node.api_request_id < call.api_request_id:
+                call.api_request_id = node.api_request_id
+                self._dirty[call.uuid] = call
+        if changed:
+            self._homes[home.uuid] = home
+            self._dirty[home.uuid] = home
+
+    def _recount_home(self, uuid: bytes) -> None:
+        """Count a home's scopes from the beginning: what it shows of one of them may be gone."""
+        home = self.find(uuid)
+        if home is None or not home.is_home:
+            return
+        state = home.home()
+        state.asked_at, state.asked_by, state.first_chunk_us, state.failed_at, state.failed_by = (
+            None,
+            b"",
+            None,
+            None,
+            b"",
+        )
+        home.asked = None
+        for node in self._inside({uuid}):
+            if node.turn_uuid == uuid and node.role == "attempt":
+                self._offer(node)
+        self._homes[uuid] = home
+        self._dirty[uuid] = home
+
+    # Attempt numbers
+
+    def _number_attempts(self, uuid: bytes) -> None:
+        """Number a logical call's attempts 1, 2, … by start, then uuid."""
+        call = self.find(uuid)
+        if call is None:
+            return
+        if call.calls is None:
+            inside = self._inside({call.turn_uuid})
+            call.calls = {n.uuid: _start(n) for n in inside if n.role == "attempt" and n.logical_uuid == uuid}
+        for i, (_, attempt) in enumerate(sorted((start, u) for u, start in call.calls.items())):
+            node = self.nodes.get(attempt)
+            if node is None and i < len(call.calls) - 1:
+                continue
+            node = node or self.find(attempt)
+            if node is not None and node.attempt != i + 1:
+                node.attempt = i + 1
+                self._dirty[attempt] = node
+
+    # Late children
+
+    def _check_children(self, parent: Node) -> None:
+        if parent.end_us is None or parent.last_us <= parent.end_us:
+            return
+        for child in self._inside({parent.turn_uuid}, homes_too=True):
+            if child.parent_uuid == parent.uuid and child is not parent:
+                at = max(child.end_us or 0, child.start_us or 0)
+                late = at > parent.end_us
+                if late != bool(child.flags & FLAG.LATE_CHILD):
+                    child.flag(FLAG.LATE_CHILD, late)
+                    self._dirty[child.uuid] = child
+
+    # Sessions and what a home shows
+
+    def _offer_session(self, home: Node, at: int, session_id: str) -> None:
+        """A session id told inside a home counts for it, and for a session around it that has none of its own."""
+        state = home.home()
+        if state.session_told is None or (at, session_id) < (state.session_at, state.session_told):
+            state.session_at, state.session_told = at, session_id
+            self._homes[home.uuid] = home
+            self._dirty[home.uuid] = home
+
+    def _show_home(self, home: Node) -> None:
+        state = home.home()
+        sums = state.sums
+        show_sums(home, sums)
+        calls = sums[0] + sums[2] + sums[4]
+        inner = sums[23]
+        if home.joined_uuid is not None:
+            home.is_turn = False
+        elif home.role == "turn" and not home.flags & BY_PLACE:
+            home.is_turn = True
+        elif home.flags & BY_PLACE or (home.top and home.role not in _HOME_ROLES):
+            home.is_turn = calls > 0 or not inner
+            if home.flags & BY_PLACE and home.top:
+                home.role = "turn" if home.is_turn else "session"
+        else:
+            home.is_turn = calls > 0
+        if home.role != "attempt":
+            first = state.first_chunk_us
+            home.ttft_us = None if first is None or home.start_us is None else max(first - home.start_us, 0)
+            self._show_error(home, state)
+        self._show_session(home, state)
+
+    def _show_error(self, home: Node, state: Home) -> None:
+        if home.end_seq is not None:
+            self.revive(home)
+        if home.end is not None and home.end.error is not None:
+            return
+        failed = self.find(state.failed_by) if state.failed_by and home.status in ("failed", "blocked") else None
+        home.error_type = failed.error_type if failed else None
+        home.error_status = failed.error_status if failed else None
+        home.error_message = failed.error_message if failed else None
+
+    def _show_session(self, home: Node, state: Home) -> None:
+        around = self.find(home.parent_turn_uuid)
+        inherited = around.session_id if around is not None else None
+        session_id = state.own_session or state.session_told or inherited or str(uuids.UUID(bytes=home.uuid))
+        if session_id != home.session_id:
+            home.session_id = session_id
+            self._dirty[home.uuid] = home
+
+
+def _logical_of(parent: Node) -> bytes | None:
+    if parent.role == "logical_call":
+        return parent.uuid
+    if parent.role in ("attempt", "session", "turn", "subagent"):
+        return None
+    return parent.logical_uuid
+
+
+def _start(node: Node) -> int:
+    return node.start_us if node.start_us is not None else node.last_us
+
+
+def _end(node: Node) -> int:
+    return node.end_us if node.end_us is not None else node.last_us
+
+
+def _clear_sums(node: Node) -> None:
+    for column in ("logical_calls", "tools", "subagents", "model_names", "provider_names"):
+        setattr(node, column, None)
+    if node.role != "attempt":
+        for column in ("chunk_count", "asked", "ttft_us", "usage_complete", "cost_pusd", "wasted_pusd", "session_id"):
+            setattr(node, column, None)
+    if node.role != "logical_call":
+        node.attempts = node.retries = None
+    node.is_turn = False

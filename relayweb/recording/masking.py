@@ -1,0 +1,134 @@
+"""Secrets, masked once at the door: names are kept, values are not.
+
+Two rules. A member whose name stands for a secret loses its value, at any depth. In headers, metadata and error texts,
+anything that looks like a credential goes, whatever its name. Message text is left alone.
+
+Almost nothing that arrives holds a secret, so a prefilter of plain substring searches decides; only what it suspects is
+parsed. It runs on new content only: `content.Store` recognises what it has stored before. Any doubt counts as suspicion.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+import msgspec
+
+from relayweb.recording.atof import load
+
+MASK: Final = "[masked]"
+
+_NAMES = frozenset(
+    (
+        "authorization",
+        "proxyauthorization",
+        "apikey",
+        "xapikey",
+        "cookie",
+        "setcookie",
+        "secret",
+        "password",
+        "accesstoken",
+        "refreshtoken",
+        "authtoken",
+    )
+)
+_NAME_ENDS: Final = (b'authorization"', b'key"', b'cookie"', b'secret"', b'password"', b'token"')
+_NO_LETTER = re.compile(r"[^a-z0-9]+")
+_PATTERN_STARTS: Final = (b"earer", b"sk-", b"akia", b"eyj")
+_CREDENTIAL = re.compile(
+    r"(?i:(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,})"
+    r"|\bsk-[A-Za-z0-9_-]{8,}"
+    r"|\bAKIA[0-9A-Z]{12,}"
+    r"|\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?"
+)
+_LOOSE_MEMBERS = frozenset(("headers", "extra_headers", "metadata", "error", "plugin_config"))
+"""Members under which any credential is masked, wherever they stand."""
+FAILURE_MARKS = frozenset(("relay.attempt_failed", "relay.attempt_blocked"))
+"""Marks whose whole data is an error text."""
+
+
+def is_secret_name(name: str) -> bool:
+    return _NO_LETTER.sub("", name.lower()) in _NAMES
+
+
+def suspects_names(text: bytes) -> bool:
+    """Whether a member of this JSON text may have the name of a secret. False is certain."""
+    lower = text.lower()
+    return b"\\u00" in lower or any(end in lower for end in _NAME_ENDS)
+
+
+def suspects_credentials(text: bytes) -> bool:
+    """Whether this JSON text may hold a credential by its looks. False is certain."""
+    lower = text.lower()
+    return b"\\u00" in lower or any(start in lower for start in _PATTERN_STARTS)
+
+
+def mask_text(text: str) -> str:
+    """The text without what looks like a credential."""
+    return _CREDENTIAL.sub(lambda m: (m[1] or "") + MASK, text)
+
+
+def mask(text: bytes, *, loose: bool = False) -> bytes:
+    """The same JSON value with its secrets masked; the same bytes where it holds none.
+
+    Args:
+        text: valid JSON. What is not secret keeps its text, so numbers keep their digits.
+        loose: also mask credentials in texts, as in headers, metadata and errors.
+    """
+    return _mask(text, loose, parent="", everything=False)
+
+
+def mask_event(line: bytes, *, loose_data: bool = False) -> bytes:
+    """One event with its secrets masked; the same bytes where it holds none.
+
+    Args:
+        loose_data: its whole data is an error text.
+    """
+    members = _raw_object(line)
+    masked = {k: _mask_member(k, bytes(v), loose_data and k == "data", "", False) for k, v in members.items()}
+    return line if all(masked[k] == bytes(v) for k, v in members.items()) else _object(masked)
+
+
+def _mask(text: bytes, loose: bool, parent: str, everything: bool) -> bytes:
+    first = text[:1]
+    if first == b"{":
+        members = _raw_object(text)
+        masked = {k: _mask_member(k, bytes(v), loose, parent, everything) for k, v in members.items()}
+        return text if all(masked[k] == bytes(v) for k, v in members.items()) else _object(masked)
+    if first == b"[":
+        items = [bytes(v) for v in _raw_array(text)]
+        kept = [_mask(v, loose, parent, everything) for v in items]
+        return text if kept == items else b"[" + b",".join(kept) + b"]"
+    if first == b'"':
+        if everything:
+            return _MASKED if len(text) > 2 else text
+        if loose:
+            value = load(text)
+            clean = mask_text(value)
+            return text if clean == value else json.dumps(clean).encode()
+        return text
+    return _MASKED if everything and first in b"-0123456789" else text
+
+
+def _mask_member(name: str, text: bytes, loose: bool, parent: str, everything: bool) -> bytes:
+    # A tool that takes a parameter of that name: its schema is no secret.
+    schema = parent == "properties" and text.startswith(b"{")
+    in_plugins = "plugin_config" in (name, parent)
+    sink_headers = parent == "plugin_config" and name == "headers"
+    return _mask(
+        text,
+        loose or name.lower() in _LOOSE_MEMBERS,
+        "plugin_config" if in_plugins else name,
+        everything or sink_headers or (is_secret_name(name) and not schema),
+    )
+
+
+_MASKED = f'"{MASK}"'.encode()
+_raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_raw_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def _object(members: dict[str, bytes]) -> bytes:
+    return b"{" + b",".join(json.dumps(k).encode() + b":" + v for k, v in members.items()) + b"}"

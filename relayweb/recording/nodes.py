@@ -1,0 +1,230 @@
+"""Scopes in the writer's memory, and what each one adds to the turn that counts it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from relayweb.recording.conventions import EndFacts, ErrorFacts, Stream
+from relayweb.recording.models import Scope
+from relayweb.recording.tables import SCOPE_COLUMNS
+from relayweb.recording.usage import FIELDS as TOKENS
+
+FLAG = Scope.Flag
+
+# What a scope adds to its turn, by position. Sums, so order does not matter.
+CALLS, CALLED, ATTEMPTS, REWRITES, TOOLS, CHUNKS = range(6)
+TOKEN = 6  # six counts of TOKENS, then six counts of the attempts that know them
+MISSING, COST, COSTED, WASTE, WASTED, TURNS, SUBAGENTS = range(18, 25)
+NOTHING = (0,) * 25
+
+
+class Home(msgspec.Struct, array_like=True):
+    """What a turn, session or top scope knows of what is inside it, beyond the columns of its row."""
+
+    sums: list[int] = msgspec.field(default_factory=lambda: [0] * 25)
+    own_session: str | None = None
+    session_at: int = 0
+    session_told: str | None = None
+    """A session id that a mark, a call or a turn inside told, the earliest."""
+    asked_at: int | None = None
+    asked_by: bytes = b""
+    first_chunk_us: int | None = None
+    failed_at: int | None = None
+    failed_by: bytes = b""
+    rewrites: int = 0
+    """Of marks that hang directly under it."""
+
+
+class Logical(msgspec.Struct, array_like=True):
+    """What a logical call knows of its attempts."""
+
+    attempts: int = 0
+    ok: int = 0
+    open: int = 0
+
+
+class Node:
+    """One row of `Scope`, and what else the projection knows while it is in memory."""
+
+    __slots__ = (
+        *SCOPE_COLUMNS,
+        "added",
+        "added_call",
+        "added_call_to",
+        "added_names",
+        "added_to",
+        "added_up",
+        "added_up_to",
+        "calls",
+        "end",
+        "failed",
+        "first_chunk_us",
+        "home_state",
+        "logical_state",
+        "new",
+        "own_rewrites",
+        "revived",
+        "stream",
+        "told_session",
+        "told_turn",
+    )
+
+    def __init__(self, uuid: bytes) -> None:
+        for column in SCOPE_COLUMNS:
+            setattr(self, column, None)
+        self.uuid = self.turn_uuid = uuid
+        self.seq = self.flags = self.last_us = self.arrived_us = 0
+        self.name, self.role, self.status = "", "scope", "running"
+        self.top = self.is_session = self.is_turn = self.is_home = False
+        self.new = True
+        self._forget()
+        self.revived = True
+        self.calls = {}
+
+    def _forget(self) -> None:
+        self.revived = False
+        """Whether `end`, `stream`, `failed` and `first_chunk_us` say all that is on record."""
+        self.end: EndFacts | None = None
+        self.stream: Stream | None = None
+        self.failed: tuple[int, bytes, ErrorFacts] | None = None
+        self.first_chunk_us: int | None = None
+        self.told_session: str | None = None
+        self.told_turn: str | None = None
+        self.own_rewrites = 0
+        self.home_state: Home | None = None
+        self.logical_state: Logical | None = None
+        self.calls: dict[bytes, int] | None = None
+        """A logical call's attempts and their starts, once somebody asked."""
+        self.added = self.added_up = NOTHING
+        self.added_names: tuple[str | None, str | None] = (None, None)
+        self.added_call: tuple[int, int, int] = (0, 0, 0)
+        self.added_to: bytes | None = None
+        self.added_up_to: bytes | None = None
+        self.added_call_to: bytes | None = None
+
+    @classmethod
+    def of(cls, row: Iterable[Any]) -> Node:
+        node = cls.__new__(cls)
+        for column, value in zip(SCOPE_COLUMNS, row, strict=True):
+            setattr(node, column, value)
+        node.new = False
+        node._forget()
+        if node.state:
+            node.home_state, node.logical_state = _read_state(node.state)
+        node.own_rewrites = node.home_state.rewrites if node.home_state else node.rewrites or 0
+        node.added = contribution(node)
+        node.added_up = contribution_up(node)
+        node.added_names = names(node)
+        node.added_call = call_contribution(node)
+        node.added_to, node.added_up_to, node.added_call_to = node.turn_uuid, node.parent_turn_uuid, node.logical_uuid
+        return node
+
+    def row(self) -> list[Any]:
+        if self.home_state is not None:
+            self.home_state.rewrites = self.own_rewrites
+        else:
+            self.rewrites = self.own_rewrites or None
+        if self.home_state is not None or self.logical_state is not None:
+            self.state = _write((self.home_state, self.logical_state))
+        else:
+            self.state = None
+        return [getattr(self, column) for column in SCOPE_COLUMNS]
+
+    def home(self) -> Home:
+        if self.home_state is None:
+            self.home_state = Home()
+        return self.home_state
+
+    def flag(self, flag: int, on: bool = True) -> None:
+        self.flags = self.flags | flag if on else self.flags & ~flag
+
+
+_write = msgspec.msgpack.Encoder().encode
+_read_state = msgspec.msgpack.Decoder(tuple[Home | None, Logical | None]).decode
+
+
+def contribution(node: Node) -> tuple[int, ...]:
+    """What a scope adds to the turn that counts it."""
+    if node.joined_uuid is not None:
+        return NOTHING
+    if node.role == "attempt":
+        out = [0] * 25
+        out[ATTEMPTS] = 1
+        if node.flags & FLAG.SYNTHETIC and node.logical_uuid == node.uuid:
+            out[CALLS] = out[CALLED] = 1
+        out[REWRITES] = node.own_rewrites
+        out[CHUNKS] = node.chunk_count or 0
+        for i, name in enumerate(TOKENS):
+            value = getattr(node, name)
+            if value is not None:
+                out[TOKEN + i], out[TOKEN + 6 + i] = value, 1
+        out[MISSING] = 0 if node.usage_complete else 1
+        if node.cost_pusd is not None:
+            out[COST], out[COSTED] = node.cost_pusd, 1
+        if node.wasted_pusd is not None:
+            out[WASTE], out[WASTED] = node.wasted_pusd, 1
+        return tuple(out)
+    if node.role == "logical_call":
+        called = 1 if node.logical_state is not None and node.logical_state.attempts else 0
+        return (1, called, 0, node.own_rewrites, *NOTHING[4:])
+    if node.role == "tool":
+        return (0, 0, 0, node.own_rewrites, 1, *NOTHING[5:])
+    if node.own_rewrites:
+        return (0, 0, 0, node.own_rewrites, *NOTHING[4:])
+    return NOTHING
+
+
+_INNER_TURN = (*NOTHING[:TURNS], 1, 0)
+_INNER_AGENT = (*NOTHING[:TURNS], 0, 1)
+
+
+def contribution_up(node: Node) -> tuple[int, ...]:
+    """What a turn, session or sub-agent adds to the one around it."""
+    if not node.is_home or node.parent_turn_uuid is None or node.joined_uuid is not None:
+        return NOTHING
+    return _INNER_AGENT if node.role == "subagent" else _INNER_TURN if node.role == "turn" else NOTHING
+
+
+def names(node: Node) -> tuple[str | None, str | None]:
+    """Model and provider that a scope adds to its turn."""
+    return (node.model, node.provider) if node.role == "attempt" and node.joined_uuid is None else (None, None)
+
+
+def call_contribution(node: Node) -> tuple[int, int, int]:
+    """What an attempt adds to its logical call: itself, whether it went well, whether it still runs."""
+    if node.role != "attempt" or node.joined_uuid is not None:
+        return 0, 0, 0
+    return 1, int(node.status == "ok"), int(node.status == "running")
+
+
+def show_sums(node: Node, sums: list[int]) -> None:
+    """Write a home's sums into the columns of its row."""
+    node.logical_calls = sums[CALLS]
+    node.attempts = sums[ATTEMPTS]
+    node.retries = sums[ATTEMPTS] - sums[CALLED]
+    node.rewrites = sums[REWRITES]
+    node.tools = sums[TOOLS]
+    node.subagents = sums[SUBAGENTS]
+    if node.role == "attempt":  # a call without anything around it: its columns are its own
+        return
+    node.chunk_count = sums[CHUNKS]
+    for i, name in enumerate(TOKENS):
+        setattr(node, name, sums[TOKEN + i] if sums[TOKEN + 6 + i] else None)
+    node.usage_complete = sums[MISSING] == 0
+    node.cost_pusd = sums[COST] if sums[COSTED] else None
+    node.wasted_pusd = sums[WASTE] if sums[WASTED] else None
+
+
+def add_name(text: str | None, name: str | None, by: int) -> str | None:
+    """A JSON object of counts, `name` counted `by` more."""
+    if name is None:
+        return text
+    counts: dict[str, int] = json.loads(text) if text else {}
+    counts[name] = counts.get(name, 0) + by
+    if counts[name] <= 0:
+        del counts[name]
+    return json.dumps(counts, sort_keys=True) if counts else None

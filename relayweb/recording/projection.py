@@ -1,0 +1,263 @@
+"""Events become rows: which scope hangs where, what it is, and what each turn adds up to.
+
+The rows depend on the set of events alone, not on their order, their repetition or the batches they came in. To that
+end a scope's own columns are a function of its shown start and end and of its marks, everything a turn counts is a sum
+or a minimum over its scopes (`nodes.contribution`), and a scope that turns out to hang elsewhere takes its part along.
+"""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from functools import lru_cache
+
+from relayweb.recording import facts, pricing
+from relayweb.recording.atof import START, Parsed
+from relayweb.recording.content import Packed
+from relayweb.recording.conventions import (
+    EndFacts,
+    ErrorFacts,
+    Stream,
+    asked_text,
+    guess_api_mode,
+    read_block,
+    read_failure,
+    settle,
+)
+from relayweb.recording.linking import BY_PLACE, Linking
+from relayweb.recording.masking import mask_text
+from relayweb.recording.nodes import FLAG, Node
+from relayweb.recording.tables import Tables
+from relayweb.recording.usage import FIELDS as TOKENS
+from relayweb.recording.usage import Usage
+
+_IDENTITY = ("name", "category", "profile", "api_request_id", "call_role", "tool_call_id", "provider", "model")
+_IDENTITY_2 = ("api_mode", "streaming", "asked", "told_session", "told_turn")
+
+
+class Projection(Linking):
+    """The writer's view of the rows. `nodes` and linking come from `Linking`."""
+
+    def __init__(self, tables: Tables) -> None:
+        super().__init__(tables)
+        self.early: dict[bytes, list[tuple[Parsed, int, int]]] = {}
+        """Marks of this batch whose scope nobody has seen yet."""
+
+    # Scope events
+
+    def scope_event(self, event: Parsed, packed: Packed, seq: int, arrived_us: int) -> None:
+        """A start or an end that is the one to show."""
+        node = self.find(event.uuid) or self.create(event.uuid)
+        self.revive(node)
+        metadata = facts.metadata_of(event.envelope)
+        if event.kind == START:
+            self._take_start(node, event, packed, metadata, seq)
+        else:
+            self._take_end(node, event, packed, metadata, seq)
+        self.touch(node, seq, event.at_ns // 1000, arrived_us)
+        self.settle(node)
+
+    def retell(
+        self, node: Node, start: tuple[Parsed, Packed, int] | None, end: tuple[Parsed, Packed, int] | None
+    ) -> None:
+        """Forget what the shown start and end said, and take these: one of them has been displaced by another."""
+        for column in (*_IDENTITY, *_IDENTITY_2):
+            setattr(node, column, None)
+        node.start_seq = node.end_seq = node.start_us = node.end_us = node.end = None
+        for told, take in ((start, self._take_start), (end, self._take_end)):
+            if told is not None:
+                event, packed, seq = told
+                take(node, event, packed, facts.metadata_of(event.envelope), seq)
+        node.flag(FLAG.CONFLICT)
+        self.recount(node)
+        self.settle(node)
+
+    def _take_start(self, node: Node, event: Parsed, packed: Packed, metadata: dict[str, object], seq: int) -> None:
+        said = facts.read_scope(event, packed, metadata)
+        self._identify(node, event, said, stronger=True)
+        node.start_seq, node.start_us = seq, event.at_ns // 1000
+        if event.replaced_text:
+            node.flag(FLAG.REPLACED_TEXT)
+
+    def _take_end(self, node: Node, event: Parsed, packed: Packed, metadata: dict[str, object], seq: int) -> None:
+        said = facts.read_scope(event, packed, metadata)
+        self._identify(node, event, said, stronger=False)
+        node.end_seq, node.end_us = seq, event.at_ns // 1000
+        node.end = facts.read_scope_end(event, metadata, said.role)
+        if event.replaced_text:
+            node.flag(FLAG.REPLACED_TEXT)
+        self.ended(node)
+
+    def _identify(self, node: Node, event: Parsed, said: facts.ScopeFacts, stronger: bool) -> None:
+        """Columns that both events give: the start's value, else the end's."""
+        first = node.start_seq is None and node.end_seq is None
+        pairs = [(c, getattr(said, c)) for c in _IDENTITY + _IDENTITY_2[:3]]
+        pairs += [("told_session", said.session_id), ("told_turn", said.turn_id)]
+        for column, value in pairs:
+            if value is not None and (stronger or getattr(node, column) is None):
+                setattr(node, column, value)
+        if stronger or first:
+            node.name = said.name
+            node.role = said.role
+            node.flag(BY_PLACE, said.role == "agent")
+            node.parent_uuid, node.root_uuid = event.parent, event.root
+            self.needs_link(node)
+
+    # What an attempt comes to
+
+    def settle(self, node: Node) -> None:
+        """Status, usage and error of a scope from all that was told about it."""
+        node.flag(
+            FLAG.CLOCK_SKEW, node.start_us is not None and node.end_us is not None and node.end_us < node.start_us
+        )
+        if node.role == "attempt":
+            self._settle_attempt(node)
+        elif node.end is not None:
+            node.status, node.outcome = node.end.status, node.end.outcome
+            _set_error(node, node.end.error)
+        elif node.end_seq is None:
+            node.status = "running"
+        self.changed(node)
+
+    def _settle_attempt(self, node: Node) -> None:
+        if node.start_seq is not None and node.start_seq == node.end_seq:  # blocked before it began
+            return
+        end = node.end
+        told = settle(end, node.stream, node.failed[2] if node.failed else None)
+        node.status, node.outcome = told.status, end.outcome if end else None
+        node.finish_reason, node.stream_finish_reason = told.finish_reason, told.stream_finish_reason
+        node.flag(FLAG.FINISH_REASON_MISMATCH, "finish_reason_mismatch" in told.flags)
+        for name in TOKENS:
+            setattr(node, name, getattr(told.usage, name))
+        node.usage_complete = told.usage.complete if end is not None else False
+        _set_error(node, told.error)
+        if end is not None:
+            node.api_mode = node.api_mode or end.api_mode
+            node.model = node.model or end.model
+        if node.streaming is None and node.stream is not None:
+            node.streaming = True
+        first = node.first_chunk_us
+        if end is not None and end.ttft_us is not None:
+            node.ttft_us = end.ttft_us
+        else:
+            node.ttft_us = None if first is None or node.start_us is None else max(first - node.start_us, 0)
+        _set_cost(node, end, told.usage)
+
+    # Marks
+
+    def mark(self, event: Parsed, packed: Packed, seq: int, arrived_us: int) -> None:
+        """A mark that is no chunk."""
+        name = event.envelope.name or ""
+        if name == facts.marks.REWRITE and event.parent is not None:
+            self.rewrites.append(facts.read_rewrite(seq, event.parent, facts.as_dict(event.envelope.data)))
+        if event.parent is not None and _is_block(event):
+            self._blocked(event, seq, arrived_us)
+        scope = self.find(event.parent)
+        if scope is not None:
+            self.mark_of(scope, event, seq, arrived_us)
+        elif event.parent is not None:
+            self.early.setdefault(event.parent, []).append((event, seq, arrived_us))
+
+    def mark_of(self, scope: Node, event: Parsed, seq: int, arrived_us: int) -> None:
+        """What a mark says about the scope it hangs under, whichever came first."""
+        name = event.envelope.name or ""
+        self.revive(scope)
+        if name == facts.marks.REWRITE:
+            row = facts.read_rewrite(seq, scope.uuid, facts.as_dict(event.envelope.data))
+            scope.own_rewrites += int(row[facts.CHANGED_COLUMN])
+        elif name == facts.marks.ATTEMPT_FAILED:
+            self.failure(scope, event)
+        elif name.endswith(".orphan_drain"):
+            scope.flag(FLAG.ORPHAN_DRAIN)
+        if event.envelope.metadata is not facts.NULL:
+            session = facts.metadata_of(event.envelope).get("session_id")
+            if isinstance(session, str) and session:
+                self.tell_session(scope, event.at_ns, session[: facts.SESSION_LIMIT])
+        self.touch(scope, seq, event.at_ns // 1000, arrived_us)
+        self.settle(scope)
+
+    def failure(self, scope: Node, event: Parsed) -> None:
+        """What a `relay.attempt_failed` mark says; of several, the first."""
+        if event.envelope.name != facts.marks.ATTEMPT_FAILED:
+            return
+        told = (event.at_ns, event.uuid, read_failure(facts.as_dict(event.envelope.data)))
+        if scope.failed is None or told[:2] < scope.failed[:2]:
+            scope.failed = told
+
+    def _blocked(self, event: Parsed, seq: int, arrived_us: int) -> None:
+        """A call that never began is an attempt of its own, told by one mark."""
+        data = facts.as_dict(event.envelope.data)
+        node = self.find(event.uuid) or self.create(event.uuid)
+        ours = event.envelope.name == facts.BLOCKED
+        node.name = facts.clean(str(data.get("provider") or "blocked" if ours else event.envelope.name)[:400])
+        node.role, node.category, node.status = "attempt", "llm", "blocked"
+        node.parent_uuid, node.root_uuid = event.parent, event.root
+        node.start_seq = node.end_seq = seq
+        node.start_us = node.end_us = event.at_ns // 1000
+        request = data.get("request")
+        node.model = facts.text_or_none(data.get("model"))
+        node.provider = facts.text_or_none(data.get("provider")) or (None if ours else node.name)
+        node.api_mode = guess_api_mode(data.get("api_mode"), name=None if ours else node.name, content=request)
+        node.asked = asked_text(request)
+        node.usage_complete = True
+        metadata = facts.metadata_of(event.envelope)
+        node.api_request_id = facts.text_or_none(metadata.get("api_request_id"))
+        node.call_role = facts.text_or_none(metadata.get("call_role"))
+        _set_error(node, read_block(data))
+        self.needs_link(node)
+        self.touch(node, seq, node.start_us, arrived_us)
+        self.changed(node)
+
+    # Chunks
+
+    def chunk(self, scope: Node, told: Stream | None, first_us: int | None, count: int) -> None:
+        """What the chunks of an attempt come to, after some more of them."""
+        scope.stream = told
+        scope.chunk_count = count
+        scope.first_chunk_us = first_us
+        self.settle(scope)
+
+
+def _is_block(event: Parsed) -> bool:
+    if event.envelope.name == facts.BLOCKED:
+        return True
+    data = bytes(event.envelope.data)
+    return b'"rejected"' in data and facts.as_dict(event.envelope.data).get("rejected") is True
+
+
+def _set_error(node: Node, error: ErrorFacts | None) -> None:
+    node.error_type = mask_text(error.type) if error and error.type else None
+    node.error_status = error.status if error else None
+    node.error_message = mask_text(error.message) if error and error.message else None
+
+
+def _set_cost(node: Node, end: EndFacts | None, usage: Usage) -> None:
+    cost = pricing.picodollars(end.cost_usd) if end else None
+    node.price_version = None if cost is None else pricing.RELAY
+    if cost is None and usage.known:
+        table = pricing.table()
+        rate = _rate(table, node.model, node.provider, _day(node.start_us or node.last_us))
+        cost = None if rate is None else rate.cost(usage)
+        node.price_version = None if cost is None else table.version
+    node.cost_pusd = cost
+    node.wasted_pusd = cost if node.status in ("failed", "cancelled", "interrupted") else None
+
+
+_rates: dict[tuple[str, str | None, str | None, date], pricing.Rate | None] = {}
+
+
+def _rate(table: pricing.Table, model: str | None, provider: str | None, day: date) -> pricing.Rate | None:
+    key = (table.version, model, provider, day)
+    if key not in _rates:
+        if len(_rates) > 4096:
+            _rates.clear()
+        _rates[key] = table.rate(model, provider, day)
+    return _rates[key]
+
+
+@lru_cache(64)
+def _date(days: int) -> date:
+    return date(1970, 1, 1) + timedelta(days=days)
+
+
+def _day(us: int) -> date:
+    return _date(us // 86_400_000_000)

@@ -1,0 +1,52 @@
+"""A bounded memory of what was used lately."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """At most about `size` values; what has not been asked for longest goes first.
+
+    Two generations instead of a linked list: a hit costs one or two dict look-ups.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._half = max(1, size // 2)
+        self._young: dict[K, V] = {}
+        self._old: dict[K, V] = {}
+
+    def get(self, key: K) -> V | None:
+        value = self._young.get(key)
+        if value is None and self._old:
+            value = self._old.pop(key, None)
+            if value is not None:
+                self._young[key] = value
+        return value
+
+    def put(self, key: K, value: V) -> None:
+        self._young[key] = value
+
+    def trim(self) -> None:
+        """Drop the older half when the younger is full. Between batches, so that no batch loses what it works on."""
+        if len(self._young) > self._half:
+            self._old, self._young = self._young, {}
+
+    def drop(self, key: K) -> None:
+        self._young.pop(key, None)
+        self._old.pop(key, None)
+
+    def clear(self) -> None:
+        self._young.clear()
+        self._old.clear()
+
+    def __iter__(self) -> Iterator[V]:
+        yield from self._young.values()
+        yield from self._old.values()
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)

@@ -1,0 +1,365 @@
+"""One batch of events into the database: checked, masked, stored, projected, in one transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from hashlib import sha256
+
+import msgspec
+
+from relayweb.recording import facts, stored
+from relayweb.recording.atof import END, MARK, START, BadEvent, Parsed, canonical, parse
+from relayweb.recording.chunk_log import ChunkLog, Chunks, is_chunk
+from relayweb.recording.content import Packed, Store, encode_event
+from relayweb.recording.models import Event
+from relayweb.recording.nodes import FLAG, Node
+from relayweb.recording.projection import Projection
+from relayweb.recording.tables import Tables
+
+log = logging.getLogger(__name__)
+
+_SWEEP = 5_000  # scopes in one transaction
+
+CONFLICT, REPLACED, MASKED = Event.Flag.CONFLICT, Event.Flag.REPLACED_TEXT, Event.Flag.MASKED
+
+
+class Known(msgspec.Struct, gc=False):
+    """One event on record (or in this batch) of some identity."""
+
+    seq: int
+    digest: bytes
+    at_ns: int
+    flags: int
+    line: bytes | None = None
+
+
+class Line(msgspec.Struct, gc=False):
+    """One line that waits to be recorded, and what became of it."""
+
+    text: bytes
+    arrived_us: int
+    error: str | None = None
+    duplicate: bool = False
+
+
+class Recorder(Projection):
+    """Writes batches. Belongs to the writer's thread; `record` is one transaction."""
+
+    def __init__(self, tables: Tables) -> None:
+        super().__init__(tables)
+        self.store = Store()
+        self.chunks = ChunkLog(tables, self.store)
+        self._seq = 0
+        self._epoch = -1
+        self._known: dict[tuple[bytes, int], list[Known]] = {}
+        self._taken: dict[int, tuple[Parsed, Packed]] = {}
+        self._orphans: dict[bytes, list[tuple[Parsed, int, int]]] = {}
+        self._events: list[tuple[int, bytes, Parsed, Packed, int]] = []
+        self._flagged: dict[int, int] = {}
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest event, or of the last change after it."""
+        return self._seq
+
+    # The transaction
+
+    def record(self, lines: list[Line]) -> int:
+        """Record what can be recorded of these lines, and say of each what became of it.
+
+        Returns:
+            the number of the newest event.
+
+        Raises:
+            DatabaseError: nothing was recorded; the same lines may be tried again.
+        """
+        events = _parse(lines)
+        try:
+            ledger = self.begin()
+            self._prefetch([event for event, _ in events])
+            for event, line in events:
+                self._take(event, line)
+            for attempt, chunks in self.chunks.dirty.items():
+                self._tell_chunks(attempt, chunks)
+            return self._commit(ledger)
+        except BaseException:
+            self.abandon()
+            self.tables.rollback()
+            raise
+
+    def begin(self) -> list[int]:
+        """Open the transaction, and forget what other processes have changed."""
+        ledger = list(self.tables.begin())
+        if ledger[2] != self._epoch or ledger[0] < self._seq:
+            self.abandon()
+            self._epoch = ledger[2]
+        elif ledger[0] != self._seq:
+            for uuid in self.tables.changed_scopes(self._seq):
+                self.nodes.drop(uuid)
+                self.chunks.drop(uuid)
+            for uuid in self.tables.changed_attempts(self._seq):
+                self.chunks.drop(uuid)
+        self._seq = ledger[0]
+        return ledger
+
+    def sweep(self, now_us: int, silent_since_us: int, every_us: int) -> int:
+        """Call interrupted what runs and has been silent since then; done by one process, at most every `every_us`.
+
+        Returns:
+            how many scopes were interrupted.
+        """
+        try:
+            ledger = self.begin()
+            if now_us - ledger[3] < every_us:
+                self.tables.rollback()
+                return 0
+            ledger[3] = now_us
+            count = 0
+            for row in self.tables.running(silent_since_us, _SWEEP):
+                count += self._interrupt(self._remember(row), silent_since_us)
+            self._commit(ledger)
+            return count
+        except BaseException:
+            self.abandon()
+            self.tables.rollback()
+            raise
+
+    def _interrupt(self, node: Node, silent_since_us: int) -> bool:
+        home = self.find(node.turn_uuid)
+        if home is not None and home is not node and home.status == "running" and home.arrived_us >= silent_since_us:
+            return False
+        self._seq += 1
+        node.status, node.seq = "interrupted", self._seq
+        if node.role == "attempt":
+            node.wasted_pusd = node.cost_pusd
+        self.changed(node)
+        return True
+
+    def _commit(self, ledger: list[int]) -> int:
+        changed = self.finish()
+        content_id, contents = self.store.number(ledger[1], self.tables.content_ids)
+        tables = self.tables
+        tables.put_contents(contents)
+        tables.put_events(
+            [
+                (
+                    seq,
+                    event.uuid,
+                    event.kind,
+                    digest,
+                    event.parent if event.kind == MARK else None,
+                    event.at_ns,
+                    self._flagged.pop(seq, 0) | flags,
+                    encode_event(event, packed),
+                )
+                for seq, digest, event, packed, flags in self._events
+            ]
+        )
+        tables.flag_events([(flags, seq) for seq, flags in self._flagged.items()])
+        self.chunks.flush({node.uuid for node in changed if node.end_seq is not None})
+        tables.put_scopes([node.row() for node in changed])
+        tables.put_rewrites(self.rewrites)
+        tables.commit(self._seq, content_id, ledger[2], ledger[3])
+        self.store.committed()
+        self.chunks.committed()
+        self.nodes.trim()
+        self._forget_batch()
+        return self._seq
+
+    def abandon(self) -> None:
+        super().abandon()
+        self.store.forget()
+        self.chunks.forget()
+        self._forget_batch()
+
+    def _forget_batch(self) -> None:
+        self._known, self._taken, self._orphans, self._events, self._flagged = {}, {}, {}, [], {}
+        self.rewrites, self.early = [], {}
+
+    # Before the batch
+
+    def _prefetch(self, events: Iterable[Parsed]) -> None:
+        """All the look-ups of a batch in a few queries."""
+        scopes: set[bytes] = set()
+        marks: set[bytes] = set()
+        chunked: set[bytes] = set()
+        for event in events:
+            if event.parent is not None:
+                scopes.add(event.parent)
+            if event.kind != MARK:
+                scopes.add(event.uuid)
+            elif is_chunk(event):
+                chunked.add(event.parent or b"")
+            else:
+                marks.add(event.uuid)
+        self.prefetch(scopes)
+        new = {e.uuid for e in events if e.kind != MARK and self.nodes.get(e.uuid) is None}
+        again = {e.uuid for e in events if e.kind != MARK and _seen(self.nodes.get(e.uuid), e.kind)}
+        for uuid, kind, seq, digest, at_ns, flags, _ in self.tables.events(marks | again):
+            self._known.setdefault((uuid, kind), []).append(Known(seq, digest, at_ns, flags))
+        self.chunks.prefetch(chunked, new)
+        orphans = [seq for _, seq in self.tables.orphans(new)]
+        for event, seq in self._read(orphans):
+            self._orphans.setdefault(event.parent or b"", []).append((event, seq, 0))
+
+    def _read(self, seqs: list[int]) -> list[tuple[Parsed, int]]:
+        """Events back from the log."""
+        if not seqs:
+            return []
+        rows = [row for at in range(0, len(seqs), 500) for row in Event.objects.filter(seq__in=seqs[at : at + 500])]
+        texts = stored.Reader().texts(rows)
+        return [(parse(text), row.seq) for row, text in zip(rows, texts, strict=True)]
+
+    # One event
+
+    def _take(self, event: Parsed, line: Line) -> None:
+        if event.kind == MARK and is_chunk(event):
+            became = self.chunks.add(event, self._seq + 1)
+            line.duplicate = became == "duplicate"
+            if line.duplicate:
+                return
+            self._seq += 1
+            scope = self.find(event.parent)
+            if scope is not None:
+                self.touch(scope, self._seq, event.at_ns // 1000, line.arrived_us)
+                if became == "conflict":
+                    scope.flag(FLAG.CONFLICT)
+            return
+        packed = self.store.pack(event)
+        if packed.masked:
+            event = _masked(event, packed)
+        digest = sha256(packed.line).digest()[:16]
+        known = self._known.get((event.uuid, event.kind))
+        shown = True
+        if known is not None:
+            verdict = self._compare(event, packed, digest, known)
+            if verdict is None:
+                line.duplicate = True
+                return
+            shown = verdict
+        self._seq += 1
+        seq = self._seq
+        flags = (REPLACED if event.replaced_text else 0) | (MASKED if packed.masked else 0)
+        if not shown:
+            flags |= CONFLICT
+        self._events.append((seq, digest, event, packed, flags))
+        self._known.setdefault((event.uuid, event.kind), []).append(Known(seq, digest, event.at_ns, flags, packed.line))
+        self._taken[seq] = (event, packed)
+        if known is not None:
+            self._conflict(event, packed, seq, shown)
+        elif event.kind == MARK:
+            self.mark(event, packed, seq, line.arrived_us)
+        else:
+            self.scope_event(event, packed, seq, line.arrived_us)
+
+    def _compare(self, event: Parsed, packed: Packed, digest: bytes, known: list[Known]) -> bool | None:
+        """Whether an event of a known identity is the one to show; None for a duplicate."""
+        if any(other.digest == digest for other in known):
+            return None
+        mine = canonical(packed.line)
+        best = True
+        for other in known:
+            text = other.line if other.line is not None else self._read([other.seq])[0][0].line
+            theirs = canonical(text)
+            if theirs == mine:
+                return None
+            if (other.at_ns, sha256(theirs).digest()) < (event.at_ns, sha256(mine).digest()):
+                best = False
+        return best
+
+    def _conflict(self, event: Parsed, packed: Packed, seq: int, shown: bool) -> None:
+        """A second, different event of one identity: kept, flagged, and shown if it is the smaller."""
+        if shown:
+            for other in self._known[(event.uuid, event.kind)]:
+                if other.seq != seq and not other.flags & CONFLICT:
+                    other.flags |= CONFLICT
+                    self._flagged[other.seq] = other.flags
+        if event.kind == MARK:
+            return
+        node = self.find(event.uuid)
+        if node is None:
+            return
+        self.revive(node)
+        node.flag(FLAG.CONFLICT)
+        self.touch(node, seq, event.at_ns // 1000, 0)
+        self.changed(node)
+        if shown:
+            start, end = self._told(node.start_seq), self._told(node.end_seq)
+            mine = (event, packed, seq)
+            self.retell(node, mine if event.kind == START else start, mine if event.kind == END else end)
+
+    def _told(self, seq: int | None) -> tuple[Parsed, Packed, int] | None:
+        """A shown start or end, from this batch or from the log."""
+        if seq is None:
+            return None
+        if seq in self._taken:
+            return (*self._taken[seq], seq)
+        event, _ = self._read([seq])[0]
+        return event, Packed(event.line, event.line, [], False), seq
+
+    # Scopes that were not there when their marks came
+
+    def create(self, uuid: bytes) -> Node:
+        node = super().create(uuid)
+        for event, seq, arrived_us in [*self._orphans.pop(uuid, ()), *self.early.pop(uuid, ())]:
+            self.mark_of(node, event, seq, arrived_us)
+        return node
+
+    def scope_event(self, event: Parsed, packed: Packed, seq: int, arrived_us: int) -> None:
+        new = self.nodes.get(event.uuid) is None
+        super().scope_event(event, packed, seq, arrived_us)
+        if new:
+            chunks = self.chunks.known(event.uuid)
+            if chunks is not None:
+                self.chunks.dirty[event.uuid] = chunks
+
+    def _tell_chunks(self, attempt: bytes, chunks: Chunks) -> None:
+        node = self.find(attempt)
+        if node is None:
+            return
+        self.revive(node)
+        if chunks.replaced:
+            node.flag(FLAG.REPLACED_TEXT)
+        if any(len(digests) > 1 for digests in chunks.seen.values()):
+            node.flag(FLAG.CONFLICT)
+        self.touch(node, node.seq, chunks.last_us, 0)
+        self.chunk(node, chunks.stream, chunks.first_us, chunks.count)
+
+    def revive(self, node: Node) -> None:
+        """What a scope read from the database does not hold in its columns."""
+        if node.revived:
+            return
+        node.revived = True
+        for event, seq in self._read([s for s in (node.end_seq,) if s is not None]):
+            if event.kind == END:
+                node.end = facts.read_scope_end(event, facts.metadata_of(event.envelope), node.role)
+        if node.role != "attempt":
+            return
+        chunks = self.chunks.of(node.uuid)
+        node.stream, node.first_chunk_us = chunks.stream, chunks.first_us
+        for event, _ in self._read([seq for _, seq in self.tables.orphans({node.uuid})]):
+            self.failure(node, event)
+
+
+def _seen(node: Node | None, kind: int) -> bool:
+    return node is not None and (node.start_seq if kind == START else node.end_seq) is not None
+
+
+def _parse(lines: list[Line]) -> list[tuple[Parsed, Line]]:
+    events = []
+    for line in lines:
+        if line.error is not None:
+            continue
+        try:
+            events.append((parse(line.text), line))
+        except BadEvent as error:
+            line.error = str(error)
+    return events
+
+
+def _masked(event: Parsed, packed: Packed) -> Parsed:
+    """The event as it was masked, for everything that reads it."""
+    clean = parse(packed.line)
+    clean.replaced_text = event.replaced_text or bool(event.surrogates)
+    return clean

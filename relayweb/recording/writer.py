@@ -1,0 +1,424 @@
+"""The one writer of the record: a thread with a connection of its own that commits whatever is waiting.
+
+Doors wait for the commit (`submit`); events of this process are taken without ever waiting (`offer`). Each has a queue
+of its own, bounded in bytes, so neither can crowd out the other. A batch is what has gathered while the last one was
+written: small when little comes, large under load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from django.db import connections
+
+from relayweb import conf
+from relayweb.recording.recorder import Line, Recorder
+from relayweb.recording.tables import Tables
+
+log = logging.getLogger(__name__)
+
+BATCH_EVENTS, BATCH_BYTES = 500, 4 * 1024 * 1024
+LANE_BYTES = 64 * 1024 * 1024
+HOLD = 2.0  # seconds a full door is held open before its sender is sent away
+GIVE_UP = 5.0  # seconds an answer waits for a database that does not take anything
+
+
+class Full(Exception):
+    """The record cannot take more now. `retry_after` is in seconds."""
+
+    def __init__(self, retry_after: int, reason: str) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
+@dataclass
+class Rejection:
+    line: int
+    """1-based physical line, split at LF only, blank lines counted."""
+    error: str
+
+
+@dataclass
+class Receipt:
+    accepted: int = 0
+    duplicates: int = 0
+    rejected: list[Rejection] = field(default_factory=list)
+
+
+class _Job:
+    """One submission: its lines by number, and the promise of an answer."""
+
+    __slots__ = ("at", "done", "lines", "numbers", "size", "started")
+
+    def __init__(self, numbers: list[int], lines: list[Line], size: int) -> None:
+        self.numbers, self.lines, self.size = numbers, lines, size
+        self.at = 0
+        self.started = time.monotonic()
+        self.done: Future[Receipt] = Future()
+
+    def receipt(self) -> Receipt:
+        receipt = Receipt()
+        for number, line in zip(self.numbers, self.lines, strict=True):
+            if line.error is not None:
+                receipt.rejected.append(Rejection(number, line.error))
+            elif line.duplicate:
+                receipt.duplicates += 1
+            else:
+                receipt.accepted += 1
+        return receipt
+
+
+class Writer:
+    """Takes events from anywhere and records them, in one thread. All methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._doors: deque[_Job] = deque()
+        self._offered: deque[tuple[bytes, int]] = deque()
+        self._door_bytes = self._offered_bytes = 0
+        self._lock = threading.Lock()
+        self._work = threading.Event()
+        self._progress = threading.Condition()
+        self._put = Counter[str]()
+        self._done = Counter[str]()
+        self._counts = Counter[str]()
+        self._subscribers: list[Callable[[int], None]] = []
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._trouble: str | None = None
+        self._seq = 0
+        self._files = False
+
+    # Lifecycle
+
+    def start(self) -> None:
+        """Start the thread, unless it runs."""
+        with self._lock:
+            if self._thread is not None and self._thread.is_alive():
+                return
+            # Parsed events held in queues made full collections stall the event loop for 100 ms; frozen, 13 ms.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(20_000, 20, 50)
+            self._closing = False
+            self._thread = threading.Thread(target=self._run, name="relayweb-writer", daemon=True)
+            self._thread.start()
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Record what is waiting, for at most `timeout` seconds, and stop. May be called again, and started again."""
+        thread = self._thread
+        if thread is None:
+            return
+        self._closing = True
+        self._work.set()
+        thread.join(timeout)
+        if not thread.is_alive():
+            self._thread = None
+
+    # Taking events
+
+    async def submit(self, data: bytes, *, source: str = "post", arrived_ns: int | None = None) -> Receipt:
+        """Record NDJSON, or one event; resolves after the commit.
+
+        Args:
+            data: lines of ATOF.
+            source: post, websocket, …; what comes from a "file" counts as silent at once.
+            arrived_ns: when it arrived, in ns since 1970; now, unless given.
+
+        Raises:
+            Full: the queue stayed full for two seconds, or the database takes nothing.
+        """
+        deadline = time.monotonic() + HOLD
+        while self._is_full(len(data)):
+            if time.monotonic() > deadline:
+                raise self._full()
+            await asyncio.sleep(0.02)
+        return await asyncio.wrap_future(self._enqueue(data, source, arrived_ns).done)
+
+    def submit_sync(self, data: bytes, *, source: str = "file", arrived_ns: int | None = None) -> Receipt:
+        """As `submit`, for a caller without an event loop."""
+        deadline = time.monotonic() + HOLD
+        while self._is_full(len(data)):
+            if time.monotonic() > deadline:
+                raise self._full()
+            time.sleep(0.02)
+        return self._enqueue(data, source, arrived_ns).done.result()
+
+    def offer(self, event_json: str | bytes) -> None:
+        """Take one event of this process: never waits, never raises. What finds no room is counted as dropped."""
+        try:
+            data = event_json.encode("utf-8", "replace") if isinstance(event_json, str) else event_json
+            if self._thread is None:
+                self.start()
+            if self._offered_bytes + len(data) > LANE_BYTES:
+                self._counts["dropped"] += 1
+                return
+            with self._lock:
+                self._offered_bytes += len(data)
+                self._put["offered"] += 1
+                self._offered.append((data, time.time_ns() // 1000))
+            if not self._work.is_set():
+                self._work.set()
+        except Exception:
+            self._counts["dropped"] += 1
+
+    def _is_full(self, size: int) -> bool:
+        return self._door_bytes > 0 and self._door_bytes + size > LANE_BYTES
+
+    def _full(self) -> Full:
+        self._counts["refused"] += 1
+        return Full(5 if self._trouble else 1, self._trouble or "the record is busy: its queue has been full for 2 s")
+
+    def _enqueue(self, data: bytes, source: str, arrived_ns: int | None) -> _Job:
+        self.start()
+        arrived_us = 0 if source == "file" else (arrived_ns or time.time_ns()) // 1000
+        self._files = self._files or source == "file"
+        numbers, lines = _split(data, arrived_us)
+        job = _Job(numbers, lines, len(data))
+        with self._lock:
+            self._door_bytes += job.size
+            self._put["doors"] += 1
+            self._doors.append(job)
+        self._work.set()
+        return job
+
+    # Waiting and watching
+
+    def flush_sync(self, timeout: float = 30.0) -> bool:
+        """Wait until everything taken so far is recorded; False if that took longer than `timeout` seconds."""
+        with self._lock:
+            want = dict(self._put)
+        with self._progress:
+            return self._progress.wait_for(lambda: all(self._done[k] >= n for k, n in want.items()), timeout)
+
+    async def flush(self, timeout: float = 30.0) -> bool:
+        return await asyncio.to_thread(self.flush_sync, timeout)
+
+    def subscribe(self, callback: Callable[[int], None]) -> Callable[[], None]:
+        """Have `callback` called in the writer's thread after each commit, with the newest number.
+
+        Returns:
+            a function that ends it.
+        """
+        self._subscribers.append(callback)
+
+        def unsubscribe() -> None:
+            with contextlib.suppress(ValueError):
+                self._subscribers.remove(callback)
+
+        return unsubscribe
+
+    def counters(self) -> dict[str, int]:
+        """events, duplicates, rejected, batches, dropped, refused, errors, interrupted, queued_bytes, seq."""
+        names = ("events", "duplicates", "rejected", "batches", "dropped", "refused", "errors", "interrupted")
+        counts = {name: self._counts[name] for name in names}
+        return {**counts, "queued_bytes": self._door_bytes + self._offered_bytes, "seq": self._seq}
+
+    def state(self) -> dict[str, Any]:
+        """`status` ok or degraded, with the `reason` and the counters."""
+        dropped = self._counts["dropped"]
+        reason = self._trouble or (
+            f"{dropped} events of this process found no room and were dropped" if dropped else None
+        )
+        status = "degraded" if self._trouble else "ok"
+        return {"status": status, "reason": reason, **self.counters()}
+
+    # The thread
+
+    def _run(self) -> None:
+        connection = connections["default"]
+        recorder = Recorder(Tables(connection))
+        swept = 0.0
+        try:
+            while True:
+                batch, jobs, offered = self._gather()
+                if batch:
+                    self._write(recorder, batch)
+                    self._finish(jobs, offered)
+                    continue
+                if self._closing:
+                    break
+                if time.monotonic() - swept > _sweep_every():
+                    self._sweep(recorder, force=False)
+                    swept = time.monotonic()
+                self._work.wait(_sweep_every())
+                self._work.clear()
+            if self._files:
+                self._sweep(recorder, force=True)
+        except Exception:
+            log.exception("the writer stopped")
+            self._trouble = "the writer stopped; see the log"
+        finally:
+            self._abort_doors("the writer has stopped")
+            connection.close()
+
+    def _gather(self) -> tuple[list[Line], list[_Job], int]:
+        """The next batch: lines of both lanes, jobs that end with it, and how many lines were offered."""
+        batch: list[Line] = []
+        jobs: list[_Job] = []
+        size = 0
+        with self._lock:
+            share = BATCH_EVENTS // 2 if self._doors else BATCH_EVENTS
+            while self._offered and len(batch) < share and size < BATCH_BYTES // (2 if self._doors else 1):
+                data, arrived_us = self._offered.popleft()
+                batch.append(Line(data, arrived_us))
+                size += len(data)
+            offered = len(batch)
+            self._offered_bytes -= size
+            while self._doors and len(batch) < BATCH_EVENTS and size < BATCH_BYTES:
+                job = self._doors[0]
+                while job.at < len(job.lines) and len(batch) < BATCH_EVENTS and size < BATCH_BYTES:
+                    line = job.lines[job.at]
+                    job.at += 1
+                    if line.error is None:
+                        batch.append(line)
+                        size += len(line.text)
+                if job.at < len(job.lines):
+                    break
+                self._doors.popleft()
+                jobs.append(job)
+            if not batch and jobs:  # only blank lines, or none
+                for job in jobs:
+                    self._settle(job)
+                jobs = []
+        return batch, jobs, offered
+
+    def _write(self, recorder: Recorder, batch: list[Line]) -> None:
+        """Record a batch, however long the database refuses; an event that cannot be recorded is rejected alone."""
+        pause, since = 0.1, time.monotonic()
+        while True:
+            try:
+                self._seq = self._record(recorder, batch)
+                if self._trouble:
+                    log.warning("the record takes events again")
+                self._trouble = None
+                break
+            except recorder.tables.unavailable as error:
+                self._counts["errors"] += 1
+                if self._trouble is None:
+                    log.error("the record cannot be written: %s", error)
+                self._trouble = recorder.tables.explain(error)
+            if time.monotonic() - since > GIVE_UP:
+                self._abort_doors(self._trouble)
+            if self._closing:
+                break
+            time.sleep(pause)
+            pause = min(pause * 2, 2.0)
+        for callback in list(self._subscribers):
+            try:
+                callback(self._seq)
+            except Exception:
+                log.exception("a subscriber of the record failed")
+
+    def _record(self, recorder: Recorder, lines: list[Line]) -> int:
+        try:
+            seq = recorder.record(lines)
+        except recorder.tables.unavailable:
+            raise
+        except Exception as error:
+            if len(lines) > 1:
+                half = len(lines) // 2
+                self._record(recorder, lines[:half])
+                return self._record(recorder, lines[half:])
+            log.exception("an event could not be recorded")
+            lines[0].error = f"could not be recorded: {type(error).__name__}"
+            seq = self._seq
+        self._counts["batches"] += 1
+        for line in lines:
+            self._counts["rejected" if line.error else "duplicates" if line.duplicate else "events"] += 1
+        return seq
+
+    def _finish(self, jobs: list[_Job], offered: int) -> None:
+        with self._lock:
+            for job in jobs:
+                self._settle(job)
+            self._done["offered"] += offered
+        with self._progress:
+            self._progress.notify_all()
+
+    def _settle(self, job: _Job) -> None:
+        """Answer a job. Its sender may have gone meanwhile."""
+        self._door_bytes -= job.size
+        self._done["doors"] += 1
+        if job.done.set_running_or_notify_cancel():
+            if self._trouble:
+                job.done.set_exception(Full(5, self._trouble))
+            else:
+                job.done.set_result(job.receipt())
+
+    def _abort_doors(self, reason: str | None) -> None:
+        """Send waiting senders away: what they sent has not been acknowledged, and they may send it again."""
+        with self._lock:
+            while self._doors:
+                job = self._doors.popleft()
+                self._door_bytes -= job.size
+                self._done["doors"] += 1
+                if job.done.set_running_or_notify_cancel():
+                    job.done.set_exception(Full(5, reason or "the record cannot be written"))
+
+    def _sweep(self, recorder: Recorder, *, force: bool) -> None:
+        now_us = time.time_ns() // 1000
+        silent_us = 1 if force else now_us - conf.INTERRUPT_AFTER * 1_000_000
+        try:
+            count = recorder.sweep(now_us, silent_us, 0 if force else int(_sweep_every() * 900_000))
+        except recorder.tables.unavailable as error:
+            self._trouble = recorder.tables.explain(error)
+            return
+        except Exception:
+            log.exception("the sweep for interrupted calls failed")
+            return
+        self._trouble = None
+        if count:
+            self._counts["interrupted"] += count
+            for callback in list(self._subscribers):
+                with contextlib.suppress(Exception):
+                    callback(recorder.newest)
+
+
+def _sweep_every() -> float:
+    """Seconds between sweeps: a tenth of the silence that counts, between half a second and half a minute."""
+    return min(max(conf.INTERRUPT_AFTER / 10, 0.5), 30.0)
+
+
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def _split(data: bytes, arrived_us: int) -> tuple[list[int], list[Line]]:
+    """The lines of a body that are not blank, with their numbers. One event may also be spread over several lines."""
+    parts = data.split(b"\n")
+    if len(parts) > 1 and not parts[0].rstrip().endswith(b"}"):
+        with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+            _decode_object(data)
+            return [1], [Line(data.strip(), arrived_us)]
+    numbers, lines = [], []
+    for number, part in enumerate(parts, 1):
+        text = part.strip(b" \t\r")
+        if text:
+            numbers.append(number)
+            lines.append(Line(text, arrived_us))
+    return numbers, lines
+
+
+_writer: Writer | None = None
+_writer_lock = threading.Lock()
+
+
+def writer() -> Writer:
+    """The process's one writer, started on first use."""
+    global _writer
+    if _writer is None:
+        with _writer_lock:
+            if _writer is None:
+                _writer = Writer()
+    _writer.start()
+    return _writer
