@@ -138,6 +138,11 @@ def joined(attempt: UUID) -> list[tuple[int, Chunk]]:
     return sorted(found.items()) + [(last + 1 + i, chunk) for i, chunk in enumerate(nameless)]
 
 
+def moments(block: ChunkBlock) -> list[int]:
+    """When each mark of a block was made, in µs, without opening their texts."""
+    return [mark.at_ns // 1000 for mark in blocks.decode(block.kind, bytes(block.body))[0]]
+
+
 def contents(attempt: UUID) -> Iterator[Any]:
     """The content of each chunk, in order, as far as it is on record."""
     return (stored.load(chunk.body) for _, chunk in joined(attempt) if chunk.body is not None)
