@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 import msgspec
+
+from relayweb.recording import rows
+from relayweb.recording.rows import Row
 
 TURN_COLUMNS = (
     "uuid",
@@ -57,7 +61,8 @@ NODE_COLUMNS = (
     "ttft_us",
     "chunk_count",
     "finish_reason",
-    "usage",
+    "output_tokens",
+    "usage_complete",
     "error",
     "rewrites",
     "asked",
@@ -76,34 +81,85 @@ def now_us() -> int:
     return time.time_ns() // 1_000
 
 
-def columns(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> Columns:
-    """Rows turned into columns; a column that nobody fills is left out, and then means null."""
+def turn_columns(turns: Sequence[Mapping[str, Any]]) -> Columns:
+    """Turns as `rows.turn` gives them, in columns; a column that nobody fills is left out, and then means null."""
     made: Columns = {}
-    for name in names:
-        column = [_slim(row.get(name)) for row in rows]
+    for name in TURN_COLUMNS:
+        column = [turn.get(name) for turn in turns]
         if any(value is not None for value in column):
             made[name] = column
     return made
 
 
-def _slim(value: Any) -> Any:
-    """Empty lists say no more than null, and there are thousands of them."""
-    return None if value == [] else value
+def node_columns(found: Iterable[Row], rewrites: Mapping[UUID, list[dict[str, Any]]]) -> Columns:
+    """Rows of a turn as columns of nodes, each with a uuid of its own.
 
+    The same facts as `rows.node`, without making a dict for each: a turn may have a hundred thousand. A synthetic
+    logical call shares the uuid of its attempt on record; here it is `call:<uuid>` and its attempt's parent. Rows that
+    another process also saw (`joined_uuid`) are left out, and their children hang where those of the other do.
 
-def node_columns(nodes: Sequence[Mapping[str, Any]]) -> Columns:
-    """Nodes as `queries.turn_nodes` gives them, each with a uuid of its own.
-
-    A synthetic logical call shares the uuid of its attempt on record; here it is `call:<uuid>` and its attempt's parent.
+    Args:
+        found: any rows of the turn, in any order.
+        rewrites: by attempt, what its intercepts did.
     """
-    synthetic = {n["uuid"] for n in nodes if n["role"] == "logical_call" and "synthetic" in n["flags"]}
-    made = []
-    for node in nodes:
-        if node["uuid"] in synthetic:
-            named = "uuid" if node["role"] == "logical_call" else "parent_uuid"
-            node = {**node, named: CALL_PREFIX + node["uuid"]}
-        made.append(node)
-    return columns(made, NODE_COLUMNS)
+    shown = []
+    joined = {}
+    for row in found:
+        if row.joined_uuid is None:
+            shown.append(row)
+        else:
+            joined[row.uuid] = row.joined_uuid
+    made: Columns = {name: [] for name in NODE_COLUMNS}
+    put = [made[name].append for name in NODE_COLUMNS]
+    for row in shown:
+        own = str(row.uuid)
+        parent = None if row.parent_uuid is None else str(joined.get(row.parent_uuid, row.parent_uuid))
+        if row.role == "attempt" and row.logical_uuid == row.uuid:
+            _put(put, row, CALL_PREFIX + own, parent, "logical_call", None)
+            parent = CALL_PREFIX + own
+        _put(put, row, own, parent, row.role, rewrites.get(row.uuid))
+    return {name: column for name, column in made.items() if any(value is not None for value in column)}
+
+
+def _put(
+    put: list[Callable[[Any], None]], row: Row, uuid: str, parent: str | None, role: str, rewrites: list[Any] | None
+) -> None:
+    """Add one node to the columns, in their order."""
+    attempt, call = role == "attempt", role == "logical_call"
+    flags = rows.flag_names(row) if row.flags or (row.end_us is None and row.status != "running") else None
+    if call and uuid.startswith(CALL_PREFIX):
+        flags = ["synthetic"]
+    values = (
+        uuid,
+        parent,
+        role,
+        "function" if call else row.category,
+        row.name,
+        row.status,
+        row.outcome,
+        row.start_us,
+        row.end_us if row.end_us is not None or row.status == "running" else row.last_us,
+        flags,
+        row.call_role if attempt or call else None,
+        row.api_request_id if attempt or call else None,
+        row.retries or None if call else None,
+        row.provider if attempt else None,
+        row.model if attempt else None,
+        row.api_mode if attempt else None,
+        row.attempt if attempt else None,
+        row.streaming if attempt else None,
+        row.ttft_us if attempt else None,
+        row.chunk_count or None if attempt else None,
+        row.finish_reason if attempt else None,
+        row.output_tokens if attempt else None,
+        row.usage_complete if attempt and row.output_tokens is not None else None,
+        rows.error(row),
+        rewrites,
+        row.asked if role == "turn" else None,
+        rows.usd(row.cost_pusd),
+    )
+    for add, value in zip(put, values, strict=True):
+        add(value)
 
 
 def chunk_rows(attempt: str, chunks: Iterable[Mapping[str, Any]], *, text: bool = True) -> Columns:

@@ -13,11 +13,12 @@ from django.db.models import Q
 
 from relayweb.live import frames
 from relayweb.recording import queries, rows
-from relayweb.recording.models import ChunkBlock, Scope
+from relayweb.recording.models import ChunkBlock, Rewrite, Scope
 from relayweb.recording.rows import Row
 
 T = TypeVar("T")
 
+REWRITE = ("key", "revision", "result", "mode", "action", "duration_us", "bytes_before", "bytes_after")
 MANY_HOMES = 500
 """With more turns and sub-agents than this under watch, all changes are read instead of naming each."""
 AFTERGLOW_US = 60_000_000
@@ -171,7 +172,7 @@ def _is_turn(row: Row) -> bool:
 
 
 def _turns(found: list[Row]) -> frames.Columns:
-    return frames.columns([rows.turn(row) for row in found], frames.TURN_COLUMNS)
+    return frames.turn_columns([rows.turn(row) for row in found])
 
 
 def _newest(found: list[Row]) -> int | None:
@@ -180,23 +181,35 @@ def _newest(found: list[Row]) -> int | None:
 
 def _frame(cursor: int, turn: UUID, changed: list[Row], tables: list[frames.Columns]) -> bytes:
     """The frame of one turn."""
-    nodes = queries.nodes_of(changed)
+    nodes = frames.node_columns(changed, rewrites_of(changed)) if changed else None
     chunks: frames.Columns = {name: [v for table in tables for v in table[name]] for name in frames.CHUNK_COLUMNS}
     own = next((rows.turn(row) for row in changed if row.uuid == turn), None)
     times = [*chunks["at_us"], *([_newest(changed)] if changed else [])]
     return frames.encode(
         cursor,
         turn=own,
-        nodes=frames.node_columns(nodes) if nodes else None,
+        nodes=nodes,
         chunks=chunks if chunks["attempt"] else None,
         newest_us=max((t for t in times if t is not None), default=None),
     )
 
 
+def rewrites_of(found: list[Row]) -> dict[UUID, list[dict[str, Any]]]:
+    """What intercepts did to the attempts (and never begun calls) among some rows, in the order they ran."""
+    able = [row.uuid for row in found if row.role in ("attempt", "logical_call")]
+    made: dict[UUID, list[dict[str, Any]]] = {}
+    for some in queries.slices(able):
+        ran = Rewrite.objects.filter(attempt_uuid__in=some).order_by("position", "seq")
+        for of, *values in ran.values_list("attempt_uuid", *REWRITE):
+            made.setdefault(of, []).append(dict(zip(REWRITE, values, strict=True)))
+    return made
+
+
 def turn_frame(turn: UUID, *, since: int = 0, cursor: int | None = None, resync: bool = False) -> bytes:
-    """A turn as one frame: all of it, or what changed since a cursor. The page loads it, a late viewer is resynced by it."""
+    """A turn as one frame: all of it, or what changed since a cursor. The page loads it; late viewers are sent it."""
     at = queries.latest_seq() if cursor is None else cursor
-    nodes = queries.turn_nodes(turn, since_seq=since)
-    return frames.encode(
-        at, resync=resync, turn=queries.turn_summary(turn), nodes=frames.node_columns(nodes) if nodes else None
-    )
+    found: list[Row] = []
+    for homes in queries.slices(queries.turn_uuids(turn)):
+        found += queries.read_rows(Scope.objects.filter(turn_uuid__in=homes, seq__gt=since))
+    nodes = frames.node_columns(found, rewrites_of(found)) if found else None
+    return frames.encode(at, resync=resync, turn=queries.turn_summary(turn), nodes=nodes)

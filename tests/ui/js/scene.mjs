@@ -27,7 +27,7 @@ export const ROWS = [
   ["call", "turn", "logical_call", "relay.logical_llm_call", "ok", 1, 16, { call_role: "primary", retries: 2 }],
   ["a1", "call", "attempt", "openai", "failed", 1, 2, { attempt: 1, model: "gpt", error: { status: 429, type: "rate_limit" }, rewrites: [{ key: "trim", revision: 7, result: "hit", mode: "enforce" }] }],
   ["a2", "call", "attempt", "openai", "failed", 4, 8, { attempt: 2, model: "gpt", chunk_count: 3, error: { type: "server_error" } }],
-  ["a3", "call", "attempt", "anthropic", "ok", 10, 16, { attempt: 3, model: "claude", ttft_us: 840_000, chunk_count: 6, usage: { output_tokens: 60 } }],
+  ["a3", "call", "attempt", "anthropic", "ok", 10, 16, { attempt: 3, model: "claude", ttft_us: 840_000, chunk_count: 6, output_tokens: 60 }],
   ["late", "call", "tool", "index", "ok", 18, 20, { flags: ["late_child"] }],
   ["quiet", "turn", "logical_call", "relay.logical_llm_call", "ok", 20, 24, { call_role: "primary" }],
   ["q1", "quiet", "attempt", "openai", "ok", 20, 24, { attempt: 1, model: "gpt" }],

@@ -1,6 +1,6 @@
 // Draws the lanes of a turn. Pure: model, lanes and colours in, pixels out; work is bounded by pixels, not by spans.
 import { clock, span } from "../format.js";
-import { BLOCKED, CANCELLED, FAILED, INTERRUPTED, KINDS, LLM, RUNNING, SCOPE, STATUSES, TOOL, stalls } from "./model.js";
+import { BLOCKED, CANCELLED, FAILED, INTERRUPTED, KINDS, LLM, OK, RUNNING, SCOPE, STATUSES, TOOL, stalls } from "./model.js";
 import { barcode, box, cross, diamond, fitted, hatch, lowerBound, octagon, scale, stallBand, textWidth, ticks } from "./shapes.js";
 import { beside } from "./words.js";
 
@@ -106,6 +106,7 @@ function drawLane(frame, lane, row) {
     k += 1;
   }
   if (lane.packed && lane.loud.length) loud(frame, lane, mid);
+  if (lane.halves) hedge(frame, lane, labels);
   drawLabels(frame, lane, labels, mid);
 }
 
@@ -336,6 +337,15 @@ function inside({ ctx, scene, palette }, i, left, right, labels, lane) {
   labels.push({ text: bad ? beside(model, i) : span(model.end[i] - model.start[i]) + late, at: right + (bad ? 16 : 7), left, align: "left", colour: bad ? palette["st-failed"] : palette["text-2"], next: true });
 }
 
+/** Attempts side by side share one label: how long the call took, and which of them won. */
+function hedge({ scene, palette, x }, lane, labels) {
+  const { model } = scene;
+  const end = Math.max(...[...lane.items].map((i) => model.endOr(i, scene.now)));
+  const won = [...lane.items].find((i) => model.status[i] === OK);
+  const text = `${span(end - lane.starts[0])}${won === undefined ? "" : ` · #${model.col.attempt[won] ?? "?"} won`}`;
+  labels.push({ text, at: x(end) + 7, left: x(lane.starts[0]) - 7, align: "left", colour: palette["text-2"] });
+}
+
 function labelRoom({ x, edge }, lane, k, right) {
   return (k + 1 < lane.items.length ? x(lane.starts[k + 1]) : edge.right + MARGIN.right) - right;
 }
@@ -344,6 +354,7 @@ function label(frame, lane, k, left, right, labels) {
   const { scene, palette, edge } = frame;
   const { model } = scene;
   const i = lane.items[k];
+  if (lane.halves) return;
   if (right > edge.right + 2 && model.endOr(i, scene.now) > frame.view.to) return;
   if (lane.packed && labelRoom(frame, lane, k, right) < 30) return;
   const text = lane.leader === undefined ? beside(model, i) : `began ${span(model.start[i] - lane.leader)} after its parent ended`;

@@ -10,7 +10,7 @@ export const CHUNK_KINDS = ["c-text", "c-reasoning", "c-args", "c-other"];
 const ROLE_KIND = { session: AGENT, turn: AGENT, subagent: AGENT, logical_call: CALL, attempt: LLM, tool: TOOL };
 const TEXT_COLUMNS = [
   "uuid", "role", "category", "name", "outcome", "flags", "call_role", "retries", "provider", "model", "api_mode", "attempt",
-  "streaming", "chunk_count", "finish_reason", "usage", "error", "rewrites", "asked", "cost_usd", "ttft_us", "api_request_id",
+  "streaming", "chunk_count", "finish_reason", "output_tokens", "usage_complete", "error", "rewrites", "asked", "cost_usd", "ttft_us", "api_request_id",
 ];
 const CHUNK_LETTER = { t: 0, r: 1, a: 2 };
 const EARLY = 5000; // chunks that may wait for the ones before them

@@ -110,8 +110,9 @@ function facts() {
   duration();
   fact("calls", String(turn.logical_calls ?? 0), turn.attempts > turn.logical_calls ? `/ ${turn.attempts} attempts` : "");
   fact("rewrites", String(turn.rewrites ?? 0));
-  fact("read", least + short(usage.input_tokens), usage.cached_tokens ? `${short(usage.cached_tokens)} cached` : "");
-  fact("written", least + short(usage.output_tokens));
+  const known = (count) => (count === null || count === undefined ? "–" : least + short(count));
+  fact("read", known(usage.input_tokens), usage.cached_tokens ? `${short(usage.cached_tokens)} cached` : "");
+  fact("written", known(usage.output_tokens));
   fact("cost", money(turn.cost_usd), turn.wasted_usd ? `${money(turn.wasted_usd)} wasted` : "");
 }
 
@@ -327,6 +328,7 @@ function restore(old = {}) {
     timeline.fitted = false;
     timeline.view = { from: state.from, to: state.to };
   } else timeline.fitted = true;
+  timeline.settle();
   if (i >= 0) {
     state.s = model.col.uuid[i];
     tree.select(i);

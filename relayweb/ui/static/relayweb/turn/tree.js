@@ -120,7 +120,8 @@ class RelayTree extends HTMLElement {
     if (row.group) {
       const { title, count, meta: more } = runWords(model, row.group);
       const length = row.group.reduce((sum, node) => sum + model.end[node] - model.start[node], 0);
-      return { kind: KINDS[model.kind[i]], icon: icon(model, i), title, badges: [["badge", "", `×${count}`]], meta: more, dur: span(length), tone: "quiet" };
+      const lead = row.group.find((node) => model.kind[node] === CALL) ?? i;
+      return { kind: KINDS[model.kind[lead]], icon: icon(model, lead), title, badges: [["badge", "", `×${count}`]], meta: more, dur: span(length), tone: "quiet" };
     }
     if (row.rewrite >= 0) return this.rewriteWords(model.col.rewrites[i][row.rewrite]);
     const running = model.status[i] === RUNNING;
@@ -129,7 +130,7 @@ class RelayTree extends HTMLElement {
       kind: icon(model, i) === "guardrail" ? "k-guardrail" : KINDS[model.kind[i]],
       icon: icon(model, i),
       title: name(model, i),
-      badges: this.badges(i),
+      badges: this.badges(i, row.open),
       meta: never ? "never sent" : meta(model, i),
       dur: never ? "" : span(model.endOr(i, this.source.now()) - model.start[i]),
       running,
@@ -149,7 +150,7 @@ class RelayTree extends HTMLElement {
   }
 
   /** What needs to be seen without opening: retries, rewrites, errors, lateness. Each is [classes, icon, text]. */
-  badges(i) {
+  badges(i, open) {
     const { model } = this;
     const list = [];
     if (model.kind[i] === CALL) {
@@ -159,7 +160,7 @@ class RelayTree extends HTMLElement {
       else if (attempts.length > 1) list.push(["badge", "", `×${attempts.length}`]);
       const hits = attempts.reduce((sum, a) => sum + model.hits(a).length, model.hits(i).length);
       if (hits) list.push(["badge plain k-intercept", "rewrite", String(hits)]);
-    } else if (model.kind[i] === LLM && model.hits(i).length) list.push(["badge plain k-intercept", "rewrite", String(model.hits(i).length)]);
+    } else if (model.kind[i] === LLM && !open && model.hits(i).length) list.push(["badge plain k-intercept", "rewrite", String(model.hits(i).length)]);
     const error = errorWord(model, i);
     if (error) list.push([`badge tinted st-${STATUSES[model.status[i]]}`, "", error]);
     if (model.has(i, "late_child")) list.push(["badge outline", "", "late"]);

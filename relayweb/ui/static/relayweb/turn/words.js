@@ -74,7 +74,7 @@ export function reason(model, i) {
 
 /** Output tokens a second, from the first token on where it is known. */
 export function rate(model, i) {
-  const tokens = model.col.usage[i]?.output_tokens;
+  const tokens = model.col.output_tokens[i];
   const seconds = model.end[i] - model.start[i];
   return tokens && seconds > 0 ? tokens / seconds : null;
 }
@@ -105,7 +105,7 @@ export function tip(model, i, now) {
     if (col.ttft_us[i] !== null) facts.push(`TTFT ${span(col.ttft_us[i] / 1e6)}`);
     const chunks = model.chunks.get(i)?.count ?? col.chunk_count[i];
     if (chunks) facts.push(plural(chunks, "chunk"));
-    if (col.usage[i]?.output_tokens != null) facts.push(`${col.usage[i].complete === false ? "≥ " : ""}${short(col.usage[i].output_tokens)} tokens written`);
+    if (col.output_tokens[i] !== null) facts.push(`${col.usage_complete[i] || !(model.status[i] === FAILED) ? "" : "≥ "}${short(col.output_tokens[i])} tokens written`);
     if (col.cost_usd[i]) facts.push(money(col.cost_usd[i]));
     if (facts.length) lines.push(facts.join(" · "));
   }
