@@ -6,8 +6,6 @@ and because Django spools request bodies.
 
 from __future__ import annotations
 
-import importlib
-import logging
 import os
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "relayweb.settings")
@@ -20,23 +18,9 @@ from relayweb import health, lifecycle
 from relayweb.access import hosts
 from relayweb.access.answers import Receive, Scope, Send, deny
 from relayweb.access.log import Logged
-
-
-def _part(module: str):  # type: ignore[no-untyped-def]
-    try:
-        return importlib.import_module(module).application
-    except ImportError as error:
-        logging.getLogger(__name__).error("%s is not there yet: %s", module, error)
-
-        async def missing(scope: Scope, receive: Receive, send: Send) -> None:
-            await deny(scope, receive, send, 503, f"{module} is not there yet")
-
-        return missing
-
-
-gateway = _part("relayweb.gateway.app")
-doors = _part("relayweb.ingest.doors")
-live = _part("relayweb.live.consumers")
+from relayweb.gateway.app import application as gateway
+from relayweb.ingest.doors import application as doors
+from relayweb.live.consumers import application as live
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:

@@ -9,10 +9,8 @@ from relayweb.access.answers import Receive, Scope, Send, answer
 
 def state() -> dict[str, Any]:
     """`{"status": "ok" | "degraded", "writer": {…}}`; degraded names its reason and is still alive."""
-    try:
-        from relayweb.recording.writer import writer
-    except ImportError:
-        return {"status": "degraded", "reason": "no writer yet"}
+    from relayweb.recording.writer import writer
+
     found = writer().state()
     return {"status": found.get("status", "ok"), "writer": found}
 

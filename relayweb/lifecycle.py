@@ -40,12 +40,8 @@ _started: list[tuple[Part, Any]] = []
 async def start(*, demo: bool = False) -> None:
     """Start all parts, each before the next needs it; with `demo`, also what makes demo turns."""
     for part in [*PARTS, DEMO] if demo else PARTS:
-        try:
-            module = importlib.import_module(part.module)
-            await _run(part.start, module, part.blocking)
-        except (ModuleNotFoundError, AttributeError):
-            logger.exception("%s cannot be started", part.module)
-            continue
+        module = importlib.import_module(part.module)
+        await _run(part.start, module, part.blocking)
         _started.append((part, module))
 
 

@@ -8,6 +8,7 @@ import io
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, cast
@@ -22,6 +23,7 @@ from relayweb.ingest.tally import Tally
 from relayweb.recording.writer import Full, Receipt, writer
 
 PIECE = 2 * 1024 * 1024
+PATIENCE_SECONDS = 30
 _OTLP = re.compile(rb'\s*\{\s*"resourceSpans"')
 
 
@@ -127,6 +129,10 @@ def _take_otlp(tally: Tally, documents: bytes) -> None:
 
 
 def _submit(lines: bytes) -> Receipt:
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        with contextlib.suppress(Full):
+        try:
             return writer().submit_sync(lines, source="file")
+        except Full as full:
+            if time.monotonic() > deadline:
+                raise OSError(f"the record cannot be written: {full}") from None

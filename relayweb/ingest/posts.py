@@ -10,7 +10,6 @@ import contextlib
 import math
 from collections.abc import AsyncIterator
 
-import msgspec
 from django.db import DatabaseError
 
 from relayweb.access.answers import Receive, Scope, Send, answer
@@ -42,7 +41,7 @@ async def refusals(send: Send, tally: Tally) -> AsyncIterator[None]:
         await answer(send, error.status, tally.answer(str(error)))
     except Full as full:
         wait = math.ceil(full.retry_after)
-        text = f"the writer is full; send this again in {wait} s"
+        text = f"{full}; send this again in {wait} s"
         await answer(send, 429, tally.answer(text), [(b"retry-after", str(wait).encode())])
     except Disconnected:
         await answer(send, 503, tally.answer("the server is stopping; lines after those counted here were not read"))
@@ -69,10 +68,5 @@ async def _lines(receive: Receive, decode: Decoder, tally: Tally, *, patient: bo
 
 
 async def _document(receive: Receive, decode: Decoder, tally: Tally) -> None:
-    """One event, which people may have indented; clients that say application/json for lines are understood as well."""
-    whole = await whole_body(receive, decode)
-    if b"\n" in whole.strip():
-        # Else it is several lines, or one that the writer rejects with a reason of its own.
-        with contextlib.suppress(msgspec.DecodeError):
-            whole = msgspec.json.format(whole, indent=-1)
-    await tally.submit(whole, patient=False)
+    """One event, which people may have indented, or lines after all."""
+    await tally.submit(await whole_body(receive, decode), patient=False)

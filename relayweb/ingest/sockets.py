@@ -44,7 +44,7 @@ class Batches:
         self._commits: asyncio.Task[None] | None = None
 
     def add(self, message: bytes) -> None:
-        self._waiting.append(message if message.endswith(b"\n") else message + b"\n")
+        self._waiting.append(message.rstrip(b"\n") + b"\n")
         self._size += len(message)
         if self._commits is None or self._commits.done():
             self._commits = asyncio.create_task(self._commit_all())

@@ -91,8 +91,8 @@ def _read_call(reading: Reading, attributes: dict[str, Any]) -> None:
     reading.streaming = (
         attributes.get("gen_ai.request.stream") is True or "gen_ai.response.time_to_first_chunk" in attributes
     )
-    reading.start_metadata["api_mode"] = "chat_completions"
-    reading.end_metadata["api_mode"] = "chat_completions"
+    if "nemo_relay.uuid" not in attributes:  # whose bodies are the provider's own, in whatever format
+        reading.start_metadata["api_mode"] = reading.end_metadata["api_mode"] = "chat_completions"
     reading.end_data = _answer(attributes)
     model = attributes.get("gen_ai.request.model") or attributes.get("gen_ai.response.model")
     reading.start_profile = without_none({"model_name": model})
