@@ -14,9 +14,10 @@ from django.views.decorators.http import require_GET, require_POST
 
 from adapters.intercepts import ACTIONS, Rule, RuleError
 from relayweb.access.permissions import may_edit_intercepts, may_view
-from relayweb.intercepts import changes, effects, publish, transfer
+from relayweb.intercepts import backtest, changes, effects, publish, transfer
 from relayweb.intercepts.forms import ConfigForm
 from relayweb.intercepts.models import InterceptConfig, Revision, Value
+from relayweb.recording.query_language import QueryError
 
 LIST = "admin:intercepts_interceptconfig_changelist"
 CHANGE = "admin:intercepts_interceptconfig_change"
@@ -55,6 +56,7 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             route("rule/<str:key>/", self.rule_view, "rule"),
             route("export/<str:form>/", self.export_view, "export"),
             path("import/", self.admin_site.admin_view(self.import_view), name="intercepts_interceptconfig_import"),
+            route("back-test/", self.back_test_view, "back_test", edits=True),
             route("reorder/", self.reorder_view, "reorder", edits=True),
             route("<int:pk>/toggle/", self.toggle_view, "toggle", edits=True),
             route("<int:pk>/roll-back/<int:number>/", self.roll_back_view, "roll_back", edits=True),
@@ -131,6 +133,19 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """The fields of one action, for the form when another is chosen."""
         form = ConfigForm(action_type=request.GET.get("action_type", ""))
         return TemplateResponse(request, "intercepts/_action.html", {"form": form})
+
+    def back_test_view(self, request: HttpRequest) -> HttpResponse:
+        """What the draft in the form would do to recorded requests; nothing is saved."""
+        config = InterceptConfig.objects.filter(key=request.POST.get("config", "")).first()
+        form = ConfigForm(request.POST, config=config)
+        context: dict[str, Any] = {"form": form, "q": request.POST.get("back_test_q", "").strip()}
+        if form.is_valid():
+            try:
+                report = backtest.run(form.value, q=context["q"])
+                context |= {"report": report, "bars": bars(report.durations)}
+            except QueryError as error:
+                context["query_error"] = error.message
+        return TemplateResponse(request, "intercepts/_backtest.html", context)
 
     def rule_view(self, request: HttpRequest, key: str) -> HttpResponse:
         """Where a recorded rewrite links to: the config of that key, or what is left of it."""
@@ -251,6 +266,23 @@ def neighbours(config: InterceptConfig | None) -> str:
     if before:
         return f"After {before[-1].key} ({before[-1].priority})"
     return f"Before {after[0].key} ({after[0].priority})" if after else ""
+
+
+def bars(durations: list[float], columns: int = 20) -> list[dict[str, float]]:
+    """How long the runs took, as columns of a 200 × 32 drawing; the slowest twentieth is left out of the scale."""
+    ordered = sorted(durations)
+    if len(ordered) < 2:
+        return []
+    scale = ordered[int(len(ordered) * 0.95) - 1] * 1.25 or 1.0
+    counts = [0] * columns
+    for us in ordered:
+        counts[min(columns - 1, int(us / scale * columns))] += 1
+    most = max(counts)
+    return [
+        {"x": i * 10, "y": round(32 - 31 * count / most, 1), "height": round(31 * count / most, 1)}
+        for i, count in enumerate(counts)
+        if count
+    ]
 
 
 def match_words(match: dict[str, Any]) -> str:

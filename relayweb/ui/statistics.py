@@ -1,6 +1,6 @@
 """Statistics over time: attempts, latency, tokens, cost, failures and retries, and what intercepts did.
 
-Everything comes from the attempts of a bounded number of the newest turns in the span; the page says when that is a part.
+Everything comes from the attempts of the newest turns in the span, a bounded number; the page says when that is a part.
 """
 
 from __future__ import annotations

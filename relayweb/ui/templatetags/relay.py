@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import datetime
 from typing import Any
@@ -148,3 +149,29 @@ def when(moment: datetime) -> str:
 def span_us(start: int | None, end: int | None) -> str:
     """The time between two moments, both in microseconds."""
     return formats.UNKNOWN if start is None or end is None else formats.duration(max(0, end - start))
+
+
+@register.filter
+def signed_count(number: float) -> str:
+    """A count more or fewer: `+288`, `−18.4k`."""
+    return ("+" if number > 0 else "−" if number < 0 else "") + formats.count(abs(number))
+
+
+@register.simple_tag
+def change_share(before: float, after: float) -> str:
+    """How much more or less, in per cent: `−43 %`."""
+    if not before:
+        return formats.UNKNOWN
+    share = 100 * (after - before) / before
+    return f"{'+' if share > 0 else '−' if share < 0 else ''}{abs(share):.1f} %"
+
+
+@register.simple_tag
+def quantile_us(report: Any, share: float) -> str:
+    return formats.duration(report.quantile(share))
+
+
+@register.filter
+def json_text(value: Any) -> str:
+    """A value as JSON, for people to read."""
+    return json.dumps(value, ensure_ascii=False, indent=1)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
@@ -9,15 +10,20 @@ from django.core.management.base import BaseCommand, CommandError
 
 from relayweb.intercepts import transfer
 from relayweb.intercepts.models import InterceptConfig, Value
+from relayweb.recording.query_language import QueryError
 
 
 class Command(BaseCommand):
-    help = "Check, import and export intercept configs as TOML or JSON files."
+    help = "Check, back-test, import and export intercept configs as TOML or JSON files."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
         check = actions.add_parser("check", help="say what is wrong in files, changing nothing; exit 1 if anything is")
         check.add_argument("file", nargs="+", help=".toml or .json; - is standard input")
+        test = actions.add_parser("back-test", help="run the configs of files over recorded requests; prints JSON")
+        test.add_argument("file", nargs="+", help=".toml or .json; - is standard input")
+        test.add_argument("--query", default="", help="which turns, as in the search of the list")
+        test.add_argument("--limit", type=int, default=500, help="how many requests, the newest")
         load = actions.add_parser("import", help="put the configs of files in force, all or none")
         load.add_argument("file", nargs="+", help=".toml or .json; - is standard input")
         export = actions.add_parser("export", help="print all configs")
@@ -30,6 +36,9 @@ class Command(BaseCommand):
         values = self.read(options["file"])
         if options["action"] == "check":
             self.stdout.write(f"{len(values)} intercept{'' if len(values) == 1 else 's'}, nothing wrong")
+            return
+        if options["action"] == "back-test":
+            self.back_test(values, options["query"], options["limit"])
             return
         changed = transfer.apply(values, author="relayweb intercepts import", note="imported")
         self.stdout.write(f"{changed} of {len(values)} changed, in force within a second")
@@ -51,6 +60,15 @@ class Command(BaseCommand):
         if problems:
             raise CommandError("\n".join(problems))
         return values
+
+    def back_test(self, values: list[Value], query: str, limit: int) -> None:
+        from relayweb.intercepts import backtest
+
+        try:
+            reports = {v["key"]: backtest.run(v, q=query, limit=limit, seconds=3600).as_dict() for v in values}
+        except QueryError as error:
+            raise CommandError(f"--query: {error.message}") from None
+        self.stdout.write(json.dumps(reports, indent=2))
 
     def export(self, form: transfer.Format) -> None:
         try:

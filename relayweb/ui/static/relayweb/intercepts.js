@@ -62,3 +62,8 @@ if (list) {
     held = null;
   });
 }
+
+document.addEventListener("htmx:afterSwap", (event) => {
+  const words = event.target.querySelector?.("[data-would-match]");
+  if (words) document.getElementById("would-match").textContent = words.textContent;
+});

@@ -1,0 +1,257 @@
+"""A draft over recorded requests, offline, by the code that runs live: what it would match, change, stop and cost."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from adapters.actions.base import Facts
+from adapters.intercepts import Rule, RuleSet, preview
+from adapters.json_values import canonical
+from relayweb.intercepts.models import Value
+from relayweb.recording import bodies, stored
+from relayweb.recording.models import Role, Scope
+from relayweb.recording.query_language import parse
+from relayweb.recording.turn_filter import turns_matching
+
+LIMIT = 500
+SECONDS = 8.0
+SAMPLES = 8
+STOPS = ("block", "respond", "fault")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One request that the draft would change or stop, or that makes it fail."""
+
+    attempt: str
+    turn: str
+    asked: str
+    result: str
+    messages: tuple[int, int]
+    bytes: tuple[int, int]
+    patch: list[Any]
+    error: str = ""
+
+    @property
+    def delta(self) -> int:
+        return self.bytes[1] - self.bytes[0]
+
+
+@dataclass
+class Report:
+    """Counts over the requests tried; sizes are bytes of the body as JSON, times are µs of the rule alone."""
+
+    tried: int = 0
+    matched: int = 0
+    unreadable: int = 0
+    """Matched, but the recorded body is gone or is no JSON object."""
+    results: Counter[str] = field(default_factory=Counter)
+    """hit, miss, error, block, respond, fault → how many of the matched."""
+    bytes_before: int = 0
+    bytes_after: int = 0
+    """Both over the changed requests only."""
+    tokens: float | None = None
+    """Input tokens more or fewer, judged by the share of bytes where the tokens of a call are known."""
+    prefix_lost: int = 0
+    """Calls that would share less of their beginning with the call before them in the turn, so that a provider's
+    prompt cache holds less."""
+    durations: list[float] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    complete: bool = True
+    """False when time ran out before all requests were tried."""
+
+    @property
+    def changed(self) -> int:
+        return self.results["hit"]
+
+    @property
+    def stopped(self) -> int:
+        return sum(self.results[name] for name in STOPS)
+
+    @property
+    def failed(self) -> int:
+        return self.results["error"]
+
+    @property
+    def untouched(self) -> int:
+        return self.tried - self.changed - self.stopped - self.failed
+
+    def quantile(self, share: float) -> float | None:
+        ordered = sorted(self.durations)
+        return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "tried": self.tried,
+            "matched": self.matched,
+            "unreadable": self.unreadable,
+            "changed": self.changed,
+            "results": dict(self.results),
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+            "tokens": self.tokens,
+            "prefix_lost": self.prefix_lost,
+            "p50_us": self.quantile(0.5),
+            "p95_us": self.quantile(0.95),
+            "complete": self.complete,
+            "samples": [
+                {
+                    "attempt": s.attempt,
+                    "turn": s.turn,
+                    "result": s.result,
+                    "messages": s.messages,
+                    "bytes": s.bytes,
+                    "patch": s.patch,
+                    "error": s.error,
+                }
+                for s in self.samples
+            ],
+        }
+
+
+def run(value: Value, *, q: str = "", limit: int = LIMIT, seconds: float = SECONDS) -> Report:
+    """Try a draft on the newest recorded requests.
+
+    Args:
+        value: the draft, as InterceptConfig.publish takes it; it runs as if enabled and enforced.
+        q: which turns, as in the search of the turn list.
+        limit: how many requests to look at, the newest.
+        seconds: stop after this long and say so.
+
+    Raises:
+        adapters.intercepts.RuleError: the draft is not valid. QueryError: the query is not.
+    """
+    rule = replace(Rule.parse({**value, "enabled": True, "mode": "enforce"}), revision=None)
+    rules, report = RuleSet([rule]), Report()
+    before: dict[str, tuple[list[Any], list[Any]]] = {}
+    deadline = time.monotonic() + seconds
+    for call in _requests(q, limit):
+        if time.monotonic() > deadline:
+            report.complete = False
+            break
+        report.tried += 1
+        facts = _facts(call)
+        if not (rule.match.static(facts) and rule.match.session_fits(rule.key, facts.session_id)):
+            continue
+        report.matched += 1
+        body = _body(call)
+        if body is None:
+            report.unreadable += 1
+            continue
+        _try(report, rules, rule, call, facts, body, before)
+    report.samples = sorted(report.samples, key=lambda s: (s.result != "error", -abs(s.delta)))[:SAMPLES]
+    return report
+
+
+def _requests(q: str, limit: int) -> Iterator[Scope]:
+    """Attempts of the newest turns; those of one turn in order of time."""
+    newest = turns_matching(parse(q)).filter(start_us__isnull=False).order_by("-start_us", "-uuid")
+    left = limit
+    turns = list(newest.values_list("uuid", flat=True)[:limit])
+    for turn in turns:
+        if left <= 0:
+            return
+        calls = Scope.objects.filter(turn_uuid=turn, role=Role.ATTEMPT, joined_uuid__isnull=True).defer("state")
+        for call in calls.order_by("start_us", "uuid")[:left]:
+            left -= 1
+            yield call
+
+
+def _facts(call: Scope) -> Facts:
+    return Facts(
+        api_mode=call.api_mode or "chat_completions",
+        provider=call.provider or "",
+        model=call.model,
+        profile=call.profile,
+        call_role=call.call_role or "primary",
+        session_id=call.session_id,
+        stream=bool(call.streaming),
+    )
+
+
+def _body(call: Scope) -> dict[str, Any] | None:
+    """What the app gave: before any intercept of that day changed it."""
+    found = bodies.request(call.uuid)
+    if found is None:
+        return None
+    text = found["app"] if found["app"] is not None else found["request"]
+    body = stored.load(text) if isinstance(text, bytes) else None
+    return body if isinstance(body, dict) else None
+
+
+def _try(
+    report: Report,
+    rules: RuleSet,
+    rule: Rule,
+    call: Scope,
+    facts: Facts,
+    body: dict[str, Any],
+    before: dict[str, tuple[list[Any], list[Any]]],
+) -> None:
+    [entry], after, _decision = preview(
+        rules,
+        body,
+        api_mode=facts.api_mode,
+        provider=facts.provider,
+        model=facts.model,
+        call_role=facts.call_role,
+        session_id=facts.session_id,
+        profile=facts.profile,
+        stream=facts.stream,
+    )
+    result = str(entry["result"])
+    report.results[result] += 1
+    report.durations.append(entry["duration_us"])
+    old, new = blocks(body), blocks(after)
+    turn = str(call.turn_uuid)
+    if turn in before and shared(before[turn][1], new) < shared(before[turn][0], old):
+        report.prefix_lost += 1
+    before[turn] = old, new
+    if result == "miss":
+        return
+    sizes = entry["bytes_before"], entry["bytes_after"]
+    if result == "hit":
+        report.bytes_before += sizes[0]
+        report.bytes_after += sizes[1]
+        if call.input_tokens is not None and sizes[0]:
+            report.tokens = (report.tokens or 0.0) + call.input_tokens * (sizes[1] / sizes[0] - 1)
+    report.samples.append(
+        Sample(
+            attempt=str(call.uuid),
+            turn=turn,
+            asked=call.asked or call.model or "",
+            result=result,
+            messages=(len(_messages(body)), len(_messages(after))),
+            bytes=sizes,
+            patch=list(entry["patch"]),
+            error=str(entry.get("error") or entry.get("reason") or ""),
+        )
+    )
+    # Samples are cut at the end; this only bounds the memory meanwhile.
+    if len(report.samples) > 50 * SAMPLES:
+        report.samples = sorted(report.samples, key=lambda s: (s.result != "error", -abs(s.delta)))[:SAMPLES]
+
+
+def _messages(body: dict[str, Any]) -> list[Any]:
+    found = body.get("messages", body.get("input"))
+    return found if isinstance(found, list) else []
+
+
+def blocks(body: dict[str, Any]) -> list[Any]:
+    """What a provider reads from the front, piece by piece: tools, system text, messages."""
+    front = [body.get("tools"), body.get("system"), body.get("instructions")]
+    return [canonical(cast(Any, piece)) for piece in (*front, *_messages(body))]
+
+
+def shared(one: list[Any], other: list[Any]) -> int:
+    """How many pieces two requests have in common at their beginning."""
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
