@@ -283,19 +283,23 @@ def _run_one(rule: Rule, draft: Draft, tally: Failures) -> Stage:
         return Stage(rule, "error", draft, draft, 0.0, [], disabled)
     started = time.perf_counter()
     error: str | None = None
+    patch: list[PatchOp] = []
     after = draft
     try:
         after = rule.action.apply(draft)
         if not isinstance(after, Draft) or not isinstance(after.body, dict):
             error, after = f"returned {type(after).__name__} instead of a request", draft
+        elif after.body is not draft.body:
+            patch = json_patch.diff(draft.body, after.body)
     except Exception as raised:
-        error = f"{type(raised).__name__}: {raised}"
+        error, after = f"{type(raised).__name__}: {raised}", draft
     took = time.perf_counter() - started
     if error is None and took > SLOW_S:
         error, after = f"took {took:.1f} s (limit {SLOW_S:g} s)", draft
     tally.note(rule, error)
-    patch = [] if after.body is draft.body else json_patch.diff(draft.body, after.body)
-    return Stage(rule, "error" if error else _result(draft, after, patch), draft, after, took * 1e6, patch, error)
+    if error is not None:
+        return Stage(rule, "error", draft, draft, took * 1e6, [], error)
+    return Stage(rule, _result(draft, after, patch), draft, after, took * 1e6, patch)
 
 
 _RESULTS: dict[type[Effect], Result] = {Block: "block", Respond: "respond", Fault: "fault"}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import nemo_relay
 
 from adapters import json_patch, rules
-from adapters.actions.base import Facts, Redactor
+from adapters.actions.base import Block, Facts, Redactor
 from adapters.carried import Carried
 from adapters.json_values import escape, json_equal, overlay, to_json
 from adapters.marks import REQUEST, REWRITE, Request, Rewrite
@@ -148,7 +148,11 @@ class ProviderCall:
     ) -> nemo_relay.LLMRequestInterceptOutcome:
         """Runs the rules inside Relay's request intercept; what earlier intercepts changed is taken in first."""
         before = self._changed_by(annotation) if annotation is not None else request.content
-        headers = self._run(rule_set, before, request.headers)
+        try:
+            headers = self._run(rule_set, before, request.headers)
+        except Exception:
+            self._failed(rule_set)
+            return nemo_relay.LLMRequestInterceptOutcome(request, annotation)
         self._reported = len(self.rewrites)
         pending = [nemo_relay.PendingMarkSpec(REWRITE, data=_data(r)) for r in self.rewrites]
         if annotation is None:
@@ -175,6 +179,17 @@ class ProviderCall:
         if self._body is not self._given or self._redactors:
             self._carry(now)
         return now
+
+    def _failed(self, rule_set: RuleSet) -> None:
+        """The rules could not be carried out, by a fault of ours: each then fails as it says, open or closed."""
+        _log.exception("the rules could not be applied to a call of %s", self.operation)
+        self.ruleset, self._body, self._headers = rule_set.etag, self._given, self._app_headers
+        closed = next(
+            (r for r in rule_set.matching(self.facts) if r.on_error == "closed" and r.mode == "enforce"), None
+        )
+        if closed is not None:
+            reason = f"intercept {closed.key} could not be applied"
+            self.decision = Decision(closed.key, closed.revision, Block(reason))
 
     def _carry(self, headers: Mapping[str, Any]) -> None:
         """Makes Relay's copy anew: redacted, since Relay records what it carries, and escaped."""
@@ -261,7 +276,9 @@ class ProviderCall:
     def held_request(self) -> dict[str, Any]:
         """The body as it may be recorded of a call that never started, because Relay refused it."""
         if self.ruleset is None:  # refused before the rules ran: they still say what must not be recorded
-            self._redactors = rules.run(rules.current(), self._body, self.facts, self._headers).redactors
+            self._redactors = rules.run(
+                rules.current(), self._body, self.facts, self._headers, rules.Failures()
+            ).redactors
             self._carry({})
         return self._copy.body
 
