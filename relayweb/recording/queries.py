@@ -22,10 +22,12 @@ from relayweb.recording.turn_filter import turns_matching
 __all__ = [
     "CursorError",
     "QueryError",
+    "as_turns",
     "chunks",
     "events",
     "facets",
     "histogram",
+    "inner_turns",
     "latest_seq",
     "nodes_of",
     "read_rows",
@@ -95,7 +97,7 @@ def turns(
     """
     found = turns_matching(parse(q, now=now) if isinstance(q, str) else q)
     page, following = _page(found, limit, cursor)
-    return {"turns": [rows.turn(row) for row in page], "next": following}
+    return {"turns": as_turns(page), "next": following}
 
 
 def _page(found: QuerySet[Any], limit: int, cursor: str | None) -> tuple[list[Row], str | None]:
@@ -119,7 +121,7 @@ def turn(uuid: UUID | str) -> dict[str, Any] | None:
     if found is None:
         return None
     nodes = _with_rewrites(tree.flat(_turn_rows(found.uuid), found.uuid))
-    return {**rows.turn(found), "tree": tree.nest(nodes)}
+    return {**as_turns([found])[0], "tree": tree.nest(nodes)}
 
 
 def turn_row(uuid: UUID | str) -> Row | None:
@@ -132,7 +134,46 @@ def turn_row(uuid: UUID | str) -> Row | None:
 def turn_summary(uuid: UUID | str) -> dict[str, Any] | None:
     """A Turn without its tree."""
     found = turn_row(uuid)
-    return None if found is None else rows.turn(found)
+    return None if found is None else as_turns([found])[0]
+
+
+def as_turns(found: Sequence[Row]) -> list[dict[str, Any]]:
+    """Rows as Turns, each with the turn that called it where it is a sub-agent's."""
+    parents = _calling_turns({row.parent_turn_uuid for row in found if row.parent_turn_uuid is not None})
+    return [rows.turn(row, parents.get(row.parent_turn_uuid) if row.parent_turn_uuid else None) for row in found]
+
+
+def _calling_turns(homes: set[UUID]) -> dict[UUID, UUID | None]:
+    """For each home the turn it is or lies in: a sub-agent's turn hangs under a session, and that under a turn."""
+    around: dict[UUID, tuple[bool, UUID | None]] = {}
+    missing = homes
+    while missing:
+        known = Scope.objects.filter(uuid__in=list(missing)[:_SLICE]).values_list("uuid", "is_turn", "parent_turn_uuid")
+        fresh = {uuid: (is_turn, parent) for uuid, is_turn, parent in known}
+        around.update(fresh)
+        further = {parent for is_turn, parent in fresh.values() if parent is not None and not is_turn}
+        missing = (set(list(missing)[_SLICE:]) | further) - around.keys()
+        if not fresh:
+            break
+    found: dict[UUID, UUID | None] = {}
+    for home in homes:
+        at: UUID | None = home
+        for _ in range(64):
+            is_turn, parent = around.get(at, (False, None)) if at is not None else (False, None)
+            if is_turn or at is None:
+                break
+            at = parent
+        found[home] = at
+    return found
+
+
+def inner_turns(turns: Sequence[UUID]) -> list[dict[str, Any]]:
+    """The turns of sub-agents inside these turns, however deep, in order of time."""
+    inside = {uuid for turn in turns for uuid in turn_uuids(turn)} - set(turns)
+    found: list[Row] = []
+    for some in slices(list(inside)):
+        found += read_rows(Scope.objects.filter(uuid__in=some, is_turn=True, joined_uuid__isnull=True))
+    return as_turns(sorted(found, key=lambda row: (row.start_us or 0, row.uuid)))
 
 
 def turn_uuids(uuid: UUID) -> list[UUID]:
@@ -272,6 +313,6 @@ def session(session_id: str, *, limit: int = PAGE, cursor: str | None = None) ->
     return {
         **_session(sums),
         "turn_count": sums["turns"],
-        "turns": [rows.turn(row) for row in page],
+        "turns": as_turns(page),
         "next": f"{page[-1].start_us}.{page[-1].uuid.hex}" if more else None,
     }

@@ -158,13 +158,13 @@ def _common(row: Row) -> dict[str, Any]:
     }
 
 
-def turn(row: Row) -> dict[str, Any]:
-    """A Turn, without its tree."""
+def turn(row: Row, parent: UUID | None = None) -> dict[str, Any]:
+    """A Turn, without its tree. `parent` is the turn that called this one, a sub-agent's."""
     return {
         **_common(row),
         "session_id": row.session_id,
         "turn_id": row.turn_id,
-        "parent_turn_uuid": None if row.parent_turn_uuid is None else str(row.parent_turn_uuid),
+        "parent_turn_uuid": None if parent is None else str(parent),
         "profile": row.profile,
         "asked": row.asked,
         "logical_calls": row.logical_calls or 0,
@@ -195,6 +195,7 @@ def node(row: Row, depth: int | None = None) -> dict[str, Any]:
     }
     if row.role == "attempt":
         found |= _attempt(row)
+        found["flags"] = [flag for flag in found["flags"] if flag != "synthetic"]  # said of the call above it
     elif row.role == "logical_call":
         found |= _call(row)
     elif row.role == "tool":

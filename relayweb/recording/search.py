@@ -10,7 +10,6 @@ import logging
 import re
 import threading
 import time
-import unicodedata
 from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
@@ -21,6 +20,7 @@ from django.db.models.expressions import RawSQL
 
 from relayweb.recording import search_index, stored
 from relayweb.recording.models import Event, Ledger, Scope
+from relayweb.recording.search_index import normal
 from relayweb.recording.stored import Reader
 
 log = logging.getLogger(__name__)
@@ -30,22 +30,16 @@ MAX_CHECKED = 2_000
 MAX_UNINDEXED = 2_000
 """Events searched by reading them, the newest."""
 
-_WORD = re.compile(r"\w+\*?")
-
-
-def normal(text: str) -> str:
-    """Text as phrases are compared: small letters, no accents, single spaces."""
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
-    return " ".join("".join(c for c in decomposed if not unicodedata.combining(c)).split())
+_WORDS = re.compile(r"[^\W_]+\*?")
 
 
 class Wanted:
     """One search: words that must all be there, and the phrase they must form."""
 
     def __init__(self, text: str) -> None:
-        self.words = _WORD.findall(search_index.words(text))
+        self.words = _WORDS.findall(normal(search_index.words(text) if "*" not in text else text))
         self.phrase = normal(text)
-        self.is_word = self.words == [text]
+        self.is_word = self.words == [self.phrase]
 
     def match(self) -> str:
         """In the index's own language."""
@@ -114,12 +108,10 @@ def _unindexed(wanted: Wanted) -> Iterable[UUID]:
         return
     reader = Reader()
     after = max(reached, newest - 4 * MAX_UNINDEXED)
-    for event in search_index.following(after).order_by("-seq")[:MAX_UNINDEXED]:
-        found = search_index.said(event, reader)
-        if found is None:
-            continue
+    events = list(search_index.following(after).order_by("-seq")[:MAX_UNINDEXED])
+    for event, found, new in search_index.spoken_by(reversed(events), reader):
         texts = list(found.inline)
-        for text in reader.contents(found.spoken | found.history).values():
+        for text in reader.contents(new).values():
             texts += search_index.spoken(stored.load(text))
         if any(wanted.holds(text) for text in texts):
             yield event.uuid

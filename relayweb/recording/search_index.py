@@ -9,6 +9,7 @@ are checked on the texts found.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
@@ -25,6 +26,7 @@ BATCH = 200  # events of one transaction
 MAX_TEXT = 200_000  # characters of one document
 
 _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af])")
+WORD = re.compile(r"[^\W_]+")
 _HOLE = re.compile(rb"\0(?:(c)|[upr]|t..)", re.DOTALL)
 _LISTS = ("messages", "input", "contents")
 _SILENT = frozenset(
@@ -51,9 +53,22 @@ def spoken(value: Any) -> Iterator[str]:
             stack += reversed(value)
 
 
+def normal(text: str) -> str:
+    """Text as it is compared: small letters, no accents, single spaces."""
+    if not text.isascii():
+        decomposed = unicodedata.normalize("NFKD", text)
+        text = "".join(c for c in decomposed if not unicodedata.combining(c))
+    return " ".join(text.casefold().split())
+
+
 def words(text: str) -> str:
-    """Text as it is indexed: each ideograph a word of its own, since no space tells where a word ends."""
-    return _CJK.sub(r" \1 ", text.replace("\0", " "))
+    """Text as it is indexed, words split alike by every database: letters and figures in one word, all else between.
+
+    Each ideograph is a word of its own, since no space tells where a word ends.
+    """
+    if text.isascii():
+        return text.replace("\0", " ")
+    return " ".join(WORD.findall(_CJK.sub(r" \1 ", normal(text))))
 
 
 # What an event says -------------------------------------------------------------------------------------------------
@@ -146,8 +161,9 @@ class _Indexed:
         self.recent: Recent[int, bool] = Recent(200_000)
         self.epoch = -1
 
-    def unknown(self, numbers: set[int], epoch: int) -> set[int]:
+    def unknown(self, numbers: set[int]) -> set[int]:
         """Those of `numbers` that are not indexed yet."""
+        epoch = Ledger.objects.values_list("epoch", flat=True).first() or 0
         if epoch != self.epoch:  # contents were deleted
             self.recent.clear()
             self.epoch = epoch
@@ -182,14 +198,14 @@ def catch_up(limit: int = BATCH) -> bool:
     was faster.
     """
     after = reached()
-    newest, epoch = Ledger.objects.values_list("seq", "epoch").first() or (0, 0)
+    newest = Ledger.objects.values_list("seq", flat=True).first() or 0
     if after > newest:  # the record is another one than the index was made from
         clear()
         after = 0
     events = list(following(after)[:limit])
     if not events:
         return False
-    new, documents, mentions = _read(events, epoch)
+    new, documents, mentions = _read(events)
     with transaction.atomic():
         if connection.vendor == "postgresql":
             _fetch("SELECT 1 FROM recording_searchstate WHERE id = 1 FOR UPDATE")
@@ -206,20 +222,28 @@ def following(seq: int) -> Any:
     return Event.objects.filter(seq__gt=seq).exclude(kind=Event.Kind.MARK).order_by("seq")
 
 
-def _read(events: Sequence[Event], epoch: int) -> tuple[set[int], dict[int, str], list[tuple[int, UUID]]]:
+def spoken_by(events: Iterable[Event], reader: Reader) -> Iterator[tuple[Event, Said, set[int]]]:
+    """Each event of an llm scope with what it says and the contents it mentions: those it speaks, and history that is
+    neither in the index nor mentioned by an event before it."""
+    told = [(event, found) for event in events if (found := said(event, reader)) is not None]
+    unspoken = _indexed.unknown(set().union(*(found.history for _, found in told)))
+    for event, found in told:
+        mentioned = found.spoken | (found.history & unspoken)
+        unspoken -= mentioned
+        yield event, found, mentioned
+
+
+def _read(events: Iterable[Event]) -> tuple[set[int], dict[int, str], list[tuple[int, UUID]]]:
     """Contents that are new to the index, documents to add, and who spoke which."""
     reader = Reader()
-    told = [(event, found) for event in events if (found := said(event, reader)) is not None]
-    new = _indexed.unknown(set().union(*(found.spoken | found.history for _, found in told)), epoch)
     documents: dict[int, str] = {}
     mentions: list[tuple[int, UUID]] = []
-    unspoken = set(new)
-    for event, found in told:
-        mentions += [(number, event.uuid) for number in found.spoken | (found.history & unspoken)]
-        unspoken -= found.spoken | found.history
+    for event, found, mentioned in spoken_by(events, reader):
+        mentions += [(number, event.uuid) for number in mentioned]
         if found.inline:
             documents[-event.seq] = "\n".join(found.inline)
             mentions.append((-event.seq, event.uuid))
+    new = _indexed.unknown({number for number, _ in mentions if number > 0})
     texts = reader.contents(new)
     documents |= {number: "\n".join(spoken(stored.load(texts[number]))) for number in new if number in texts}
     return new, documents, mentions

@@ -7,7 +7,7 @@ from functools import reduce
 from operator import and_, or_
 from typing import Any
 
-from django.db.models import BigIntegerField, ExpressionWrapper, F, Lookup, Q, QuerySet, TextField
+from django.db.models import BigIntegerField, Exists, ExpressionWrapper, F, Lookup, OuterRef, Q, QuerySet, TextField
 from django.db.models.functions import Coalesce
 
 from relayweb.recording import search
@@ -63,10 +63,12 @@ _NUMBERS = {
 }
 _COUNTS = ("retries", "attempts", "logical_calls", "rewrites", "tools", "chunk_count")
 _LOOKUPS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "=": "exact"}
+_AROUND = Q(is_turn=True) | Q(parent_turn_uuid__isnull=False)
 _IS = {
     "retried": Q(retries__gt=0),
     "rewritten": Q(rewrites__gt=0),
-    "subagent": Q(parent_turn_uuid__isnull=False),
+    # Inside a turn, or inside a session that is itself inside something.
+    "subagent": Q(Exists(Scope.objects.filter(_AROUND, uuid=OuterRef("parent_turn_uuid")))),
     "wasteful": Q(wasted_pusd__gt=0),
     "incomplete": Q(usage_complete=False),
 }
