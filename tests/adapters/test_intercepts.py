@@ -1,0 +1,177 @@
+"""The one permanent dispatcher in Relay, and the set it reads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import Any
+
+import nemo_relay
+import pytest
+
+from adapters import intercepts, marks
+from adapters.intercepts import RuleSet
+from adapters.wire import ProviderCall
+from tests.adapters.relay_calls import MODES, body, intercept, passing, rules, run, text
+
+
+def numbered(n: int) -> RuleSet:
+    """A set whose two rules both write its number."""
+    return RuleSet.parse(
+        [
+            {"key": "a", "revision": n, "action": {"type": "set_parameters", "parameters": {"seed": n}}},
+            {"key": "b", "revision": n, "action": {"type": "set_parameters", "parameters": {"n": n}}},
+        ],
+        f"etag-{n}",
+    )
+
+
+async def test_200_changes_during_2000_calls_leave_each_call_under_exactly_one_set() -> None:
+    intercepts.ensure_dispatcher()
+    previous = intercepts.swap(numbered(0))
+    request = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    seen: list[tuple[Any, Any, list[Any], str | None]] = []
+    done = threading.Event()
+    swaps = 0
+
+    def keep_swapping() -> None:
+        nonlocal swaps
+        while not done.is_set() or swaps < 200:
+            swaps += 1
+            intercepts.swap(numbered(swaps))
+            done.wait(0.002)
+
+    async def one() -> None:
+        call = ProviderCall(request, api_mode="chat_completions", provider="p", model="m")
+
+        def provider(passed: Any) -> Any:
+            sent = call.outgoing(passed)
+            seen.append((sent.get("seed"), sent.get("n"), [r["revision"] for r in call.rewrites], call.ruleset))
+            return {"ok": 1}
+
+        with call.activate():
+            await nemo_relay.llm.execute(call.operation, call.relay_request, provider, codec=call.codec, model_name="m")
+
+    swapper = threading.Thread(target=keep_swapping)
+    swapper.start()
+    try:
+        with nemo_relay.scope.scope("agent", nemo_relay.ScopeType.Agent):
+            for _ in range(100):
+                await asyncio.gather(*(one() for _ in range(20)))
+    finally:
+        done.set()
+        swapper.join()
+        intercepts.swap(previous)
+    assert len(seen) == 2000 and swaps >= 200
+    assert all(
+        seed is not None and seed == n and revisions == [n, n] and etag == f"etag-{n}"
+        for seed, n, revisions, etag in seen
+    )
+    assert len({n for _, n, _, _ in seen}) > 20
+
+
+def test_the_dispatcher_is_registered_once_from_many_threads() -> None:
+    threads = [threading.Thread(target=intercepts.ensure_dispatcher) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    intercepts.ensure_dispatcher()
+    with pytest.raises(RuntimeError, match="already exists"):
+        nemo_relay.intercepts.register_llm_request(intercepts.NAME, 0, False, passing())
+
+
+async def test_a_call_that_is_not_ours_passes_the_dispatcher() -> None:
+    with rules({"key": "k", "action": {"type": "block", "message": "no"}}):
+        got = await nemo_relay.llm.execute(
+            "x", nemo_relay.LLMRequest({}, body("chat_completions")), lambda passed: {"model": passed.content["model"]}
+        )
+    assert got == {"model": "m"}
+
+
+@pytest.mark.parametrize("api_mode", MODES)
+async def test_each_rewrite_is_a_mark_under_its_attempt_with_an_exact_patch(api_mode: str) -> None:
+    configs = [
+        {"key": "s", "revision": 4, "title": "Seed", "action": {"type": "set_parameters", "parameters": {"seed": 1}}},
+        {"key": "m", "priority": 200, "action": {"type": "remove_parameters", "names": ["nowhere"]}},
+    ]
+    with rules(*configs, etag="etag-9"):
+        done = await run(body(api_mode), api_mode)
+    found = [e for e in done.events if e["name"] == marks.REWRITE]
+    assert [e["parent_uuid"] for e in found] == [done.start["uuid"]] * 2
+    hit, miss = (e["data"] for e in found)
+    duration = hit.pop("duration_us")
+    assert 0 < duration < 1e6
+    size = hit["bytes_before"]
+    assert hit == {
+        "position": 0,
+        "key": "s",
+        "revision": 4,
+        "title": "Seed",
+        "action": "set_parameters",
+        "priority": 100,
+        "mode": "enforce",
+        "result": "hit",
+        "patch": [{"op": "add", "path": "/seed", "value": 1}],
+        "headers": [],
+        "bytes_before": size,
+        "bytes_after": size + len(',"seed":1'),
+        "ruleset": "etag-9",
+    }
+    assert size == len(json.dumps(body(api_mode), separators=(",", ":"), ensure_ascii=False).encode())
+    assert (miss["position"], miss["result"], miss["patch"]) == (1, "miss", [])
+
+
+async def test_a_preview_and_a_live_call_agree() -> None:
+    configs = [
+        {"key": "a", "action": {"type": "system_text", "where": "prepend", "text": "x"}},
+        {"key": "b", "action": {"type": "trim_history", "keep_messages": 2}},
+        {"key": "c", "action": {"type": "redact", "pii": ["email"]}},
+    ]
+    for api_mode in MODES:
+        with rules(*configs) as rule_set:
+            done = await run(request := body(api_mode), api_mode)
+            rewrites, sent, decision = intercepts.preview(rule_set, request, api_mode=api_mode)
+        assert text(sent) == text(done.sent_body) and decision is None
+        for rewrite in [*rewrites, *done.rewrites]:
+            rewrite["duration_us"] = 0
+        assert rewrites == done.rewrites
+
+
+async def test_a_fault_of_ours_in_carrying_out_rules_never_fails_the_call(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("adapters.wire.rules.run", lambda *_args: 1 / 0)
+    config = {"key": "k", "action": {"type": "set_parameters", "parameters": {"seed": 1}}}
+    with rules(config):
+        done = await run(request := body("chat_completions"), "chat_completions")
+    assert text(done.sent_body) == text(request) and done.call.decision is None
+    assert "could not be applied" in caplog.text
+    with rules({**config, "on_error": "closed"}):
+        done = await run(request, "chat_completions")
+    assert done.call.decision is not None and done.call.decision.key == "k"
+
+
+async def test_many_calls_at_once_keep_their_decisions_apart() -> None:
+    block = {"key": "k", "match": {"session": ["odd-*"]}, "action": {"type": "block", "message": "no"}}
+    with rules(block):
+        calls = await asyncio.gather(
+            *(
+                run(body("chat_completions"), "chat_completions", session_id=f"{'odd' if i % 2 else 'even'}-{i}")
+                for i in range(40)
+            )
+        )
+    assert [done.call.decision is not None for done in calls] == [bool(i % 2) for i in range(40)]
+
+
+async def test_a_raising_intercept_of_the_host_still_leaves_the_ledger() -> None:
+    def boom(_name: str, _request: Any, _annotation: Any) -> Any:
+        raise LookupError("host")
+
+    call = ProviderCall(body("chat_completions"), api_mode="chat_completions", provider="p", model="m")
+    config = {"key": "k", "action": {"type": "set_parameters", "parameters": {"seed": 1}}}
+    with rules(config), intercept("later", 10, boom), call.activate(), pytest.raises(LookupError, match="host"):
+        await nemo_relay.llm.execute(call.operation, call.relay_request, lambda _p: {}, codec=call.codec)
+    assert [r["key"] for r in call.rewrites] == ["k"]
+    assert call.held_request()["seed"] == 1
