@@ -108,7 +108,7 @@ class Linking:
         node.last_us = max(node.last_us, at_us)
         before = self._touched.get(node.uuid)
         if before is not None:
-            arrived_us = max(arrived_us, before[2])
+            seq, arrived_us = max(seq, before[1]), max(arrived_us, before[2])
         self._touched[node.uuid] = (node, seq, arrived_us)
 
     def _touch_around(self, node: Node, seq: int, arrived_us: int) -> None:
