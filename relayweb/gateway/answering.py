@@ -14,7 +14,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Cut(ConnectionError):
-    """The answer broke off after it had begun. The server takes a ConnectionError as the order to cut: a cut is a cut."""
+    """The answer broke off after it had begun. The server takes a ConnectionError as the order to cut."""
 
 
 class Answering:

@@ -130,6 +130,14 @@ async def shutdown() -> None:
         await closing.close()
 
 
+def counters() -> dict[str, int]:
+    """What is open now, and what went through unrecorded: `lost_calls`, `lost_streams` (in part), `lost_chunks`."""
+    registry = _gateway.registry if _gateway else None
+    if registry is None:
+        return {}
+    return {**registry.counts(), **{f"lost_{name}": registry.losses[name] for name in ("calls", "streams", "chunks")}}
+
+
 async def application(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
     """ASGI. Answers HTTP; a websocket is refused."""
     if scope["type"] != "http":

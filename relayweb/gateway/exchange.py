@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 
 import httpx2
 import msgspec
+import zstandard
 
+from relayweb import conf
 from relayweb.gateway import headers as travel
 from relayweb.gateway.transport import Transports, raw, read_all
 from relayweb.gateway.upstreams import Target
@@ -67,7 +69,7 @@ class Exchange:
     def __init__(self, incoming: Incoming, transports: Transports) -> None:
         self.incoming = incoming
         self._transports = transports
-        parsed = parse(incoming.content)
+        parsed = parse(decoded(incoming.content, _coding(incoming.headers)))
         self.readable = isinstance(parsed, dict)
         # The very object that Relay's side hands back when nothing changed it.
         self.body: dict[str, Any] = parsed if isinstance(parsed, dict) else {UNREADABLE: _shown(incoming)}
@@ -88,6 +90,7 @@ class Exchange:
             changed = {k: v for k, v in request.items() if k != "extra_headers" or k in self.body}
             if self.readable and changed != self.body:
                 content = dump(changed)
+                removed.add(b"content-encoding")
         kept = [(name, value) for name, value in self.incoming.headers if name not in removed]
         incoming = self.incoming
         self.response = await self._own(
@@ -147,13 +150,24 @@ def dump(value: Any) -> bytes:
 
 
 def plain(response: httpx2.Response, content: bytes) -> bytes:
-    """A body without its content coding, for the record only; as it is where we cannot undo that."""
-    if response.headers.get("content-encoding", "").strip().lower() not in ("gzip", "deflate", "x-gzip"):
-        return content
+    """A response's body without its content coding, for the record."""
+    return decoded(content, response.headers.get("content-encoding", ""))
+
+
+def decoded(content: bytes, coding: str) -> bytes:
+    """A body without its content coding; as it is where we cannot undo that, or it would grow beyond all measure."""
     try:
-        return zlib.decompressobj(47).decompress(content, 64 * 1024 * 1024)
-    except zlib.error:
-        return content
+        if coding in ("gzip", "x-gzip", "deflate"):
+            return zlib.decompressobj(47).decompress(content, conf.MAX_BODY)
+        if coding == "zstd":
+            return zstandard.ZstdDecompressor().stream_reader(content).read(conf.MAX_BODY)
+    except (zlib.error, zstandard.ZstdError):
+        pass
+    return content
+
+
+def _coding(headers: travel.Headers) -> str:
+    return next((v.decode("latin-1").strip().lower() for k, v in headers if k.lower() == b"content-encoding"), "")
 
 
 def _shown(incoming: Incoming) -> str:

@@ -86,6 +86,8 @@ def place(exchange: Exchange, api_mode: str, caller: Caller, tenant: Hashable, r
         call = registry.begin(caller, question, digest, tenant, platform)
     except Exception:
         log.exception("a call could not be placed; it goes through unrecorded")
+    if call is None or call.turn.relay.scope is None:
+        registry.losses["calls"] += 1
     return Managed(exchange, api_mode, question, caller, tenant, registry, call)
 
 

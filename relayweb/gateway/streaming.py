@@ -31,6 +31,8 @@ MOST_BEHIND = 20_000
 # How far the provider may be ahead of Relay where the client waits for Relay.
 MOST_AHEAD = 256
 WIND_UP_SECONDS = 10.0
+# What a client that hung up is no longer waiting for.
+HANG_UP_SECONDS = 1.0
 
 
 class Chunk:
@@ -88,6 +90,8 @@ class StreamedCall:
         self.opened: asyncio.Future[httpx2.Response] = asyncio.get_running_loop().create_future()
         self.pending: deque[Chunk] = deque()
         self.recording: asyncio.Future[Any] | None = None
+        self.offered = self.recorded = 0
+        self.caught_up: asyncio.Future[None] | None = None
         self.whole: Any = None
 
     async def run(self) -> None:
@@ -101,30 +105,50 @@ class StreamedCall:
         try:
             waiting: set[asyncio.Future[Any]] = {recording, self.opened}
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if not self.opened.done():
-                await recording
-            elif self.tee:
+            if self.opened.done() and self.tee:
                 await self._pump(self.opened.result())
                 await self._recorded(recording)
             else:
-                pumping = asyncio.ensure_future(self._pump(self.opened.result()))
-                await recording
+                if self.opened.done():
+                    pumping = asyncio.ensure_future(self._pump(self.opened.result()))
+                # Not awaited by itself: being cancelled, we would cancel it before it has what passed.
+                await asyncio.wait({recording})
+                recording.result()
             await self._conclude()
+        except asyncio.CancelledError:
+            await self._hung_up(recording)
+            raise
         finally:
             await self.exchange.close()
             for task in (recording, pumping):
                 if task is not None:
                     await _wind_up(task)
 
+    async def _hung_up(self, recording: asyncio.Future[Any]) -> None:
+        """The client hung up: the provider call ends at once; what has passed goes on record before the attempt ends.
+
+        SDKs hang up when they have read the last event, which is often before the provider's stream has ended.
+        """
+        await self.exchange.close()
+        if self.watch.finished:
+            self.feed.end()
+            await asyncio.wait({recording}, timeout=HANG_UP_SECONDS)
+            self.managed.answered(self.watch.answer())
+            return
+        if self.recorded < self.offered:
+            self.caught_up = asyncio.get_running_loop().create_future()
+            waiting: set[asyncio.Future[Any]] = {recording, self.caught_up}
+            await asyncio.wait(waiting, timeout=HANG_UP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+
     async def _recorded(self, recording: asyncio.Future[Any]) -> None:
         """Waits until Relay has all of a tee; the client has its answer, so a fault of Relay is only logged."""
-        try:
-            await asyncio.wait_for(recording, WIND_UP_SECONDS)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
+        await asyncio.wait({recording}, timeout=WIND_UP_SECONDS)
+        error = recording.exception() if recording.done() else TimeoutError("Relay stands still")
+        if error is not None:
+            self.managed.registry.losses["streams"] += 1
             log.warning("a stream is not fully recorded: %s: %s", type(error).__name__, error)
         if self.feed.lost:
+            self.managed.registry.losses["chunks"] += self.feed.lost
             log.warning("%d chunks of a stream are not recorded: Relay did not keep up", self.feed.lost)
 
     # -- the record ------------------------------------------------------------------------------------------------
@@ -140,6 +164,9 @@ class StreamedCall:
         )
         try:
             async for chunk in stream:
+                self.recorded += 1
+                if self.caught_up and self.recorded == self.offered:
+                    self.caught_up.set_result(None)
                 if not self.tee or not self.opened.done():
                     await self._deliver(chunk)
             self.whole = stream.final_response
@@ -229,6 +256,7 @@ class StreamedCall:
                 self._aside(raw)
                 continue
             chunk = Chunk(raw, parsed)
+            self.offered += 1
             found.append(chunk)
             if self.tee:
                 self._observe(parsed)

@@ -49,10 +49,12 @@ class ToolScopes:
             self._end(id, results[id], None)
         return done
 
-    def abandon(self) -> None:
-        """Closes what is left: no result was ever sent back."""
-        for id in list(self._running):
+    def abandon(self) -> list[str]:
+        """Closes what is left, for no result was ever sent back; returns their ids."""
+        left = list(self._running)
+        for id in left:
             self._end(id, None, {**_METADATA, "outcome": "cancelled"})
+        return left
 
     def _end(self, id: str, result: Any, metadata: dict[str, str] | None) -> None:
         handle, scope = self._running.pop(id), self._turn.scope

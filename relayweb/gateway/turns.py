@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import logging
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 CONSUMER = "relayweb.gateway"
 PROFILE = "gateway"
 _REMEMBERED = 10_000
+
+
+TurnKey = tuple[Hashable, str, Hashable]
+"""Whose turn (tenant), its session's id, and what tells it from the session's other turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class Session:
 class Turn:
     """An open turn: the core's own, its calls that are not closed, its tools that run."""
 
-    key: Hashable
+    key: TurnKey
     session: Session
     relay: relay_runtime.RelayTurnContext
     tools: ToolScopes
@@ -103,13 +107,15 @@ class Registry:
     def __init__(self, patience: Patience | None = None) -> None:
         self.patience = patience or Patience()
         self._sessions: dict[str, Session] = {}
-        self._turns: dict[Hashable, Turn] = {}
+        self._turns: dict[TurnKey, Turn] = {}
         self._by_tool: dict[Hashable, Turn] = {}
         # What was seen leads later calls to their session (and turn): prefixes of conversations, ids of responses.
         self._by_prefix: _Memory = _Memory()
         self._by_response: _Memory = _Memory()
         self._thread = ThreadPoolExecutor(1, "relayweb-gateway-turns")
         self._endings: set[asyncio.Future[Any]] = set()
+        self.losses: Counter[str] = Counter()
+        """What went through without being recorded: `calls`, `streams` (in part), `chunks`."""
 
     def begin(self, caller: Caller, question: Question, digest: bytes, tenant: Hashable, platform: str) -> Call:
         """Places a request: opens what is not open yet, and counts one more attempt.
@@ -117,12 +123,12 @@ class Registry:
         `digest` is of the request's bytes, `tenant` keeps conversations of different clients apart. Every begin needs
         one of `answered`, `failed` or `cancelled`.
         """
-        known = self._by_response.get((tenant, question.previous_response_id))
+        known: tuple[str, Hashable] | None = self._by_response.get((tenant, question.previous_response_id))
         waiting = next((t for i in question.tool_results if (t := self._by_tool.get((tenant, i)))), None)
         session = self._session(self._session_id(caller, question, tenant, known, waiting), platform, question.model)
         key = self._turn_key(caller, question, digest, known)
         if waiting is not None and waiting.session is session and not caller.turn_id:
-            key = waiting.key[-1]  # type: ignore[index]
+            key = waiting.key[-1]
         for prefix in question.prefixes:
             self._by_prefix[tenant, prefix] = session.id
         turn = self._turn(session, (tenant, session.id, key), caller.turn_id)
@@ -140,7 +146,7 @@ class Registry:
         turn = call.turn
         call.running -= 1
         if answer.response_id:
-            self._by_response[tenant, answer.response_id] = (turn.session.id, turn.key[-1])  # type: ignore[index]
+            self._by_response[tenant, answer.response_id] = (turn.session.id, turn.key[-1])
         turn.goes_on = answer.goes_on
         self._close(call, "success", quietly=True)
         if not turn.ended:
@@ -178,12 +184,17 @@ class Registry:
     # -- finding and opening ---------------------------------------------------------------------------------------
 
     def _session_id(
-        self, caller: Caller, question: Question, tenant: Hashable, known: Any, waiting: Turn | None
+        self,
+        caller: Caller,
+        question: Question,
+        tenant: Hashable,
+        known: tuple[str, Hashable] | None,
+        waiting: Turn | None,
     ) -> str:
         if caller.session_id:
             return caller.session_id
         if known:
-            return str(known[0])
+            return known[0]
         if question.session_hint:
             return question.session_hint
         if waiting is not None:
@@ -194,11 +205,11 @@ class Registry:
         return f"conversation-{uuid.uuid4().hex[:12]}"
 
     @staticmethod
-    def _turn_key(caller: Caller, question: Question, digest: bytes, known: Any) -> Hashable:
+    def _turn_key(caller: Caller, question: Question, digest: bytes, known: tuple[str, Hashable] | None) -> Hashable:
         if caller.turn_id:
             return ("named", caller.turn_id)
         if known and not question.asks_anew:
-            return known[1]  # type: ignore[no-any-return]
+            return known[1]
         return question.prefixes[-1] if question.prefixes else digest
 
     def _session(self, id: str, platform: str, model: str | None) -> Session:
@@ -216,7 +227,7 @@ class Registry:
         _cancel(session)
         return session
 
-    def _turn(self, session: Session, key: Hashable, named: str | None) -> Turn:
+    def _turn(self, session: Session, key: TurnKey, named: str | None) -> Turn:
         turn = self._turns.get(key)
         if turn is not None and not turn.is_over:
             return turn
@@ -290,9 +301,8 @@ class Registry:
             _cancel(call)
             call.closed = True
         turn.calls.clear()
-        turn.tools.abandon()
-        for key in [key for key, waiting in self._by_tool.items() if waiting is turn]:
-            del self._by_tool[key]
+        for id in turn.tools.abandon():
+            self._by_tool.pop((turn.key[0], id), None)
         if self._turns.get(turn.key) is turn:
             del self._turns[turn.key]
         self._in_thread(SESSION_COORDINATOR.end_turn, turn.relay, outcome=turn.outcome)

@@ -221,7 +221,7 @@ async def test_a_cut_upstream_is_a_failed_attempt_with_its_partial_text(
     answer = await ask(gateway, target, CHAT, chat("cut", stream=True))
     assert answer.status == 200 and not answer.ended and type(answer.error).__name__ == "Cut"
     assert answer.body == b"".join([] if cut_at_once else pieces[:2])
-    await eventually(events, lambda e: e.attempts[0]["end"])
+    await eventually(events, lambda e: e.attempts[0]["end"] and e.calls[0]["end"])
     (attempt,) = events.attempts
     assert status(attempt) == "ERROR"
     assert outcome(events.calls[0]) == "failed"
@@ -244,7 +244,7 @@ async def test_a_client_that_hangs_up_before_the_head_cancels_the_provider_call(
     assert asyncio.get_running_loop().time() - began < 0.5
     answer = await call
     assert answer.status == 0, answer.body
-    await eventually(events, lambda e: e.attempts[0]["end"] and e.calls[0]["end"])
+    await eventually(events, lambda e: e.attempts[0]["end"] and e.turns[0]["end"])
     assert status(events.attempts[0]) == "ERROR" and outcome(events.calls[0]) == "cancelled"
     assert outcome(events.turns[0]) == "cancelled"
 
@@ -264,6 +264,30 @@ async def test_a_client_that_hangs_up_in_a_stream_cancels_it_and_keeps_what_came
     await eventually(events, lambda e: e.attempts[0]["end"] and e.calls[0]["end"])
     assert outcome(events.calls[0]) == "cancelled"
     assert "Hello" in json.dumps(events.attempts[0]["end"]["data"])
+
+
+@pytest.mark.parametrize("ends", [False, True])
+async def test_a_client_that_hangs_up_after_the_last_event_has_had_its_answer(
+    gateway, events, target, provider, ends
+) -> None:
+    pieces = [b"".join(chat_stream(*"ABCDEFGH")), *([] if ends else [HANG])]
+    provider.scripts["read"] = Script(headers=STREAM, pieces=pieces)
+    hang_up = asyncio.Event()
+
+    def on_piece(answer: Any) -> None:
+        if b'"H"' in answer.body:
+            hang_up.set()
+
+    await ask(gateway, target, CHAT, chat("read", stream=True), None, hang_up, on_piece)
+    if not ends:
+        await asyncio.to_thread(provider.waits_for_hang_up, "read")
+    await eventually(events, lambda e: e.turns[0]["end"] and e.attempts[0]["end"])
+    assert (status(events.attempts[0]), outcome(events.calls[0]), outcome(events.turns[0])) == (
+        "OK",
+        "success",
+        "success",
+    )
+    assert "ABCDEFGH" in json.dumps(events.attempts[0]["end"]["data"])
 
 
 async def test_an_sdk_that_ran_out_of_time_retries_the_same_call(gateway, events, target, provider) -> None:

@@ -29,7 +29,7 @@ def test_a_retried_stream_is_one_call_with_two_attempts(web: Gateway, provider: 
     with openai.OpenAI(base_url=f"{web.url}/gw/mock", api_key="sk-canary-key", default_headers=headers) as client:
         stream = client.chat.completions.create(model="shown", messages=HI, stream=True)
         assert "".join(c.choices[0].delta.content or "" for c in stream if c.choices) == "ABCD"
-    turn = web.turn_of("shown", lambda t: t["status"] == "ok")
+    turn = web.turn_of("shown", lambda t: t["status"] == "ok" and t["chunks"] == 6)
     assert (turn["logical_calls"], turn["attempts"], turn["retries"], turn["chunks"]) == (1, 2, 1, 6)
     assert turn["profile"] == "gateway" and turn["providers"] == ["mock"]
     (call,), attempts = nodes(turn, "logical_call"), nodes(turn, "attempt")

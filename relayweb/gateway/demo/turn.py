@@ -18,10 +18,13 @@ from relayweb.gateway.answering import Answering
 from relayweb.gateway.conversation import CHAT, read_answer
 from relayweb.gateway.demo import script
 from relayweb.gateway.exchange import Incoming, dump, parse
+from relayweb.gateway.upstreams import Target, directory
 
 log = logging.getLogger(__name__)
 
 UPSTREAM = "demo"
+# For an installation whose own `demo` was taken away.
+_TARGET = Target(UPSTREAM, "demo://relayweb/v1", CHAT)
 INTERCEPT = {
     "key": "demo-next-step",
     "title": "Ask for a next step",
@@ -52,7 +55,7 @@ class _Client:
         self.pace = pace
 
     async def ask(self, path: str, body: dict[str, Any], role: str = "primary", retries: int = 2) -> Any:
-        """The answer's JSON, after up to `retries` retries of a 503; a list of its errors when all failed."""
+        """The answer's JSON, after up to `retries` retries of a 503 (the last error's when all failed)."""
         for attempt in range(retries + 1):
             status, headers, content = await self._post(path, body, role, attempt)
             if status != 503:
@@ -82,7 +85,7 @@ class _Client:
             else:
                 parts.append(message["body"])
 
-        target = await gateway().find(UPSTREAM)
+        target = await directory.find(UPSTREAM) or _TARGET
         sent = {**self.headers, "x-relay-call-role": role, "x-stainless-retry-count": str(attempt)}
         raw = [(k.encode(), v.encode()) for k, v in sent.items()]
         incoming = Incoming(target, "POST", target.url(path), routes.api_mode("POST", path), raw, dump(body))

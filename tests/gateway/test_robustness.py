@@ -1,0 +1,233 @@
+"""Calls go through whatever is broken on our side, and nothing leads where it must not."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from typing import Any
+
+import httpx2
+import pytest
+import zstandard
+from django.db import OperationalError
+
+from adapters import relay_llm
+from relayweb.gateway import transport, upstreams
+from relayweb.gateway.app import Gateway, application
+from relayweb.gateway.models import Upstream
+from relayweb.gateway.upstreams import Directory, Target
+from tests.gateway.conftest import Gateway as Web
+from tests.gateway.events import recorded
+from tests.gateway.inprocess import ask
+from tests.gateway.provider import Provider, Script, chat_stream
+
+BODY = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+STREAM = {"content-type": "text/event-stream"}
+
+
+@pytest.fixture
+async def gateway() -> Any:
+    gateway = Gateway()
+    yield gateway
+    await gateway.close()
+
+
+@pytest.fixture
+def target(provider: Provider) -> Target:
+    return Target("mock", provider.url, "chat_completions")
+
+
+class Broken:
+    """Stands for the core's stream: breaks, or stands still, after some chunks."""
+
+    final_response = None
+
+    def __init__(self, feed: Any, after: int, hang: bool) -> None:
+        self.feed, self.after, self.hang = feed.__aiter__(), after, hang
+
+    def __aiter__(self) -> Broken:
+        return self
+
+    async def __anext__(self) -> Any:
+        if self.after == 0:
+            if self.hang:
+                await asyncio.sleep(3600)
+            raise RuntimeError("Relay is ill")
+        self.after -= 1
+        return await self.feed.__anext__()
+
+    async def aclose(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("hang", [False, True])
+async def test_a_stream_outlives_a_relay_that_breaks_or_stands_still(
+    gateway: Gateway, target: Target, provider: Provider, monkeypatch: pytest.MonkeyPatch, hang: bool
+) -> None:
+    async def stream_async(request: Any, factory: Any, **options: Any) -> Any:
+        return Broken(await factory(request), 2, hang)
+
+    monkeypatch.setattr(relay_llm, "stream_async", stream_async)
+    monkeypatch.setattr("relayweb.gateway.streaming.WIND_UP_SECONDS", 0.2)
+    pieces = chat_stream(*"ABCDEFGH")
+    provider.scripts["ill"] = Script(headers=STREAM, pieces=[x for piece in pieces for x in (piece, 0.01)])
+    answer = await ask(gateway, target, "chat/completions", {**BODY, "model": "ill"})
+    assert answer.body == b"".join(pieces) and answer.ended and answer.error is None
+    assert gateway.registry.losses["streams"] == 1
+
+
+async def test_a_relay_that_does_not_keep_up_loses_chunks_of_the_record_only(
+    gateway: Gateway, target: Target, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relayweb.gateway.streaming.MOST_BEHIND", 3)
+    pieces = chat_stream(*"ABCDEFGHIJ")
+    provider.scripts["flood"] = Script(headers=STREAM, pieces=[b"".join(pieces)])
+    answer = await ask(gateway, target, "chat/completions", {**BODY, "model": "flood"})
+    assert answer.body == b"".join(pieces) and answer.ended
+    assert gateway.registry.losses["chunks"] > 0
+
+
+async def test_without_relay_calls_go_through_and_are_counted(
+    gateway: Gateway, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import adapters.coordinator
+
+    monkeypatch.setattr(adapters.coordinator.importlib, "import_module", lambda name: 1 / 0)
+    monkeypatch.setattr(adapters.coordinator, "_runtimes", {})
+    answer = await ask(gateway, target, "chat/completions", BODY)
+    assert answer.body == b"".join(chat_stream("A", "B", "C", "D"))
+    assert (await ask(gateway, target, "chat/completions", {**BODY, "stream": False})).status == 200
+    assert gateway.registry.losses["calls"] == 2
+
+
+async def test_a_name_that_leads_to_a_link_local_address_is_not_connected(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stream:
+        closed = False
+
+        def get_extra_info(self, info: str) -> Any:
+            return ("169.254.169.254", 80) if info == "server_addr" else None
+
+        async def aclose(self) -> None:
+            self.closed = True
+
+    stream = Stream()
+
+    class Network:
+        async def connect_tcp(self, *args: Any) -> Any:
+            return stream
+
+    made = transport._network()
+    pool: Any = made._pool
+    pool._network_backend._inner = Network()
+    gateway.transports._by_proxy[None] = made
+    answer = await ask(gateway, Target("evil", "http://metadata.test", "chat_completions"), "chat/completions", BODY)
+    assert answer.status == 502 and "link-local address 169.254.169.254" in answer.json["error"]["message"]
+    assert stream.closed
+
+
+def test_proxies_of_the_environment_are_used_but_never_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.test:3128")
+    monkeypatch.setenv("NO_PROXY", "internal.test")
+    assert transport.proxy_for("https", "api.openai.com") == "http://proxy.test:3128"
+    assert transport.proxy_for("http", "api.openai.com") is None
+    for host in ("internal.test", "localhost", "127.0.0.1", "::1"):
+        assert transport.proxy_for("https", host) is None
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+async def test_a_compressed_request_is_read_for_the_record_and_passed_as_it_is(
+    gateway: Gateway, target: Target, provider: Provider, coding: str
+) -> None:
+    plain = json.dumps({**BODY, "model": f"packed-{coding}"}).encode()
+    packed = gzip.compress(plain) if coding == "gzip" else zstandard.compress(plain)
+    async with recorded() as events:
+        await ask(gateway, target, "chat/completions", packed, {"content-encoding": coding})
+        await events.flushed()
+    assert provider.requests[-1].body == packed and provider.requests[-1].header("content-encoding") == coding
+    assert events.attempts[0]["data"]["content"] == json.loads(plain)
+
+
+async def test_a_compressed_answer_passes_as_it_is_and_is_recorded_readably(
+    gateway: Gateway, target: Target, provider: Provider
+) -> None:
+    packed = gzip.compress(b'{"choices":[{"message":{"content":"unpacked"}}]}')
+    provider.scripts["zip"] = Script(
+        headers={"content-encoding": "gzip", "content-type": "application/json"}, body=packed
+    )
+    async with recorded() as events:
+        answer = await ask(gateway, target, "chat/completions", {"model": "zip", "messages": []})
+        await events.flushed()
+    assert answer.body == packed and answer.headers["content-encoding"] == "gzip"
+    assert "unpacked" in json.dumps(events.attempts[0]["end"]["data"])
+
+
+def test_an_upstream_made_while_the_server_runs_is_good_at_once(web: Web, provider: Provider) -> None:
+    def status() -> int:
+        return httpx2.get(f"{web.url}/gw/late/models", headers={"x-relay-token": web.key}).status_code
+
+    assert status() == 404
+    for base_url, expected in (("http://127.0.0.1:9", 502), (provider.url, 200)):
+        web.run("upstream", "set", "late", "--base-url", base_url, "--api-mode", "chat_completions")
+        assert status() == expected
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_upstreams_seen_before_are_used_while_the_database_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = Directory()
+    await Upstream.objects.aupdate_or_create(
+        name="kept", defaults={"base_url": "http://host/v1", "api_mode": "chat_completions"}
+    )
+    assert await directory.find("kept") == Target("kept", "http://host/v1", "chat_completions")
+
+    def gone(*args: Any, **kwargs: Any) -> Any:
+        raise OperationalError("disk I/O error")
+
+    monkeypatch.setattr(upstreams.Upstream.objects, "filter", gone)
+    directory.forget()
+    assert (await directory.find("kept")) is not None
+    assert await directory.find("never") is None
+    directory._thread.submit(_close_connections).result()
+    directory._thread.shutdown()
+
+
+def _close_connections() -> None:
+    from django.db import connections
+
+    connections.close_all()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/gw/", 404, "no upstream ''; known are: anthropic, claude, demo"),
+        ("/gw/mock", 200, ""),
+        ("/gw/t/wrong/mock/v1/models", 401, "unknown, revoked or not for the gateway"),
+    ],
+)
+def test_odd_paths_have_clear_answers(web: Web, path: str, status: int, text: str) -> None:
+    answer = httpx2.get(web.url + path, headers={"x-relay-token": web.key})
+    assert answer.status_code == status and text in answer.text
+
+
+def test_without_a_token_the_answer_says_how_to_get_one(web: Web) -> None:
+    answer = httpx2.post(f"{web.url}/gw/mock/v1/messages", content=b"{}")
+    assert answer.status_code == 401 and answer.json()["type"] == "error"
+    assert "relayweb token create --scope gateway" in answer.json()["error"]["message"]
+    reader = httpx2.get(f"{web.url}/gw/mock/models", headers={"x-relay-token": web.read_key})
+    assert reader.status_code == 401
+
+
+async def test_a_websocket_is_refused() -> None:
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await application({"type": "websocket", "path": "/gw/openai/v1/realtime", "headers": []}, receive, send)
+    assert sent == [{"type": "websocket.close", "code": 1008}]
