@@ -28,6 +28,7 @@ class Part:
 # The writer comes first and goes last: everything else feeds it.
 PARTS = [
     Part("relayweb.recording.writer", lambda m: m.writer().start(), lambda m: m.writer().close()),
+    Part("relayweb.recording.search", lambda m: m.indexer().start(), lambda m: m.indexer().close()),
     Part("relayweb.recording.subscriber", lambda m: m.attach(), lambda m: m.detach()),
     Part("relayweb.live.hub", lambda m: m.hub().start(), lambda m: m.hub().close(), blocking=False),
     Part("relayweb.intercepts.publish", lambda m: m.start(), lambda m: m.close()),

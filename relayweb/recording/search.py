@@ -10,7 +10,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from relayweb.recording import search_index, stored
 from relayweb.recording.models import Event, Ledger, Scope
 from relayweb.recording.search_index import normal
 from relayweb.recording.stored import Reader
+from relayweb.recording.writer import writer
 
 log = logging.getLogger(__name__)
 
@@ -129,16 +130,18 @@ class Indexer:
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._stopping = threading.Event()
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Begin to follow the log. Idempotent."""
         if self._thread is None:
             self._stopping.clear()
+            self._unsubscribe = writer().subscribe(self.poke)
             self._thread = threading.Thread(target=self._run, name="relayweb-search", daemon=True)
             self._thread.start()
 
     def poke(self, seq: int = 0) -> None:
-        """Something was recorded. Made to be given to `Writer.subscribe`."""
+        """Something was recorded."""
         self._wake.set()
 
     def close(self, timeout: float = 5.0) -> None:
@@ -146,6 +149,7 @@ class Indexer:
         self._stopping.set()
         self._wake.set()
         if self._thread is not None:
+            self._unsubscribe()
             self._thread.join(timeout)
             self._thread = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 from urllib.parse import quote
+from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -60,19 +61,8 @@ def session(request: HttpRequest, session_id: str) -> HttpResponse:
 
 
 def inner_turns(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Turns of sub-agents that ran in sessions of their own, called by these turns."""
-    from relayweb.recording.models import Turn
-    from relayweb.recording.rows import turn as as_turn
-
-    have = {turn["uuid"] for turn in turns}
-    frontier, found = list(have), []
-    while frontier:
-        inside = Turn.objects.filter(parent_turn_uuid__in=frontier[:400], joined_uuid__isnull=True)
-        fresh = [t for row in queries.read_rows(inside) if (t := as_turn(row))["uuid"] not in have]
-        frontier = frontier[400:] + [t["uuid"] for t in fresh]
-        have.update(t["uuid"] for t in fresh)
-        found += fresh
-    return found
+    """Turns of sub-agents called by these turns, also those that ran in sessions of their own."""
+    return queries.inner_turns([UUID(turn["uuid"]) for turn in turns])
 
 
 def with_depth(turns: list[dict[str, Any]], inner: list[dict[str, Any]]) -> list[dict[str, Any]]:
