@@ -43,13 +43,14 @@ def ensure_dispatcher() -> None:
         return
     with _lock:
         if not _registered:
-            nemo_relay.intercepts.register_llm_request(NAME, PRIORITY, False, _dispatch)
+            nemo_relay.intercepts.register_llm_request(NAME, PRIORITY, False, dispatch)
             _registered = True
 
 
-def _dispatch(
+def dispatch(
     _name: str, request: nemo_relay.LLMRequest, annotation: Any | None
 ) -> nemo_relay.LLMRequestInterceptOutcome:
+    """The request intercept itself. Calls that are not ours pass."""
     call = wire.current_call()
     if call is None:
         return nemo_relay.LLMRequestInterceptOutcome(request, annotation)
