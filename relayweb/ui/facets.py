@@ -16,6 +16,7 @@ from relayweb.recording.turn_filter import turns_matching
 from relayweb.ui import formats, search
 
 COLUMNS = 72
+LEAST_US = 72_000_000
 MOST = 8  # values shown of one facet
 BAD = ("failed", "interrupted")
 TITLES = {"model": "Model", "role": "Call role", "provider": "Provider", "profile": "Profile"}
@@ -173,6 +174,8 @@ def histogram(q: str) -> dict[str, Any] | None:
     found = overview.histogram(q, COLUMNS)
     if found["from_us"] is None:
         return None
+    if found["to_us"] - found["from_us"] < LEAST_US:
+        found = spread(found)
     counts: dict[str, list[int]] = found["counts"]
     totals = [sum(counts[status][i] for status in counts) for i in range(found["buckets"])]
     most = max(totals) or 1
@@ -201,6 +204,17 @@ def histogram(q: str) -> dict[str, Any] | None:
         "window": found["window"],
         "said": f"{found['window']['turns']} turns over time, {sum(sum(counts.get(s, [])) for s in BAD)} failed",
     }
+
+
+def spread(found: dict[str, Any]) -> dict[str, Any]:
+    """The same counts over the last minute before the newest turn: a few turns need no finer scale."""
+    begin, step = found["to_us"] - LEAST_US, LEAST_US // COLUMNS
+    counts = {status: [0] * COLUMNS for status in found["counts"]}
+    for status, column in found["counts"].items():
+        for i, count in enumerate(column):
+            at = found["from_us"] + i * found["width_us"]
+            counts[status][min(COLUMNS - 1, (at - begin) // step)] += count
+    return {**found, "from_us": begin, "to_us": begin + step * COLUMNS, "width_us": step, "counts": counts}
 
 
 def axis(from_us: int, to_us: int, now_us: int | None = None) -> list[str]:

@@ -72,7 +72,9 @@ def drops(q: str) -> list[dict[str, str]]:
 
 
 def largest(found: list[dict[str, Any]]) -> int:
-    return max((turn["duration_us"] or 0 for turn in found), default=0)
+    """What the bars of durations are drawn against: the largest, unless all are much alike."""
+    lengths = sorted(turn["duration_us"] or 0 for turn in found)
+    return max(lengths[-1], 4 * lengths[len(lengths) // 2]) if lengths else 0
 
 
 @require_GET

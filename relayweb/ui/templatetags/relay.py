@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -17,8 +18,15 @@ from relayweb.ui import formats
 
 register = template.Library()
 
-for _name in ("duration", "age", "count", "cost", "size", "short_id"):
-    register.filter(_name, getattr(formats, _name))
+
+def _format(function: Callable[[Any], str]) -> Callable[[Any], str]:
+    """A format as a filter: what a template cannot find is "", and means unknown."""
+    return lambda value: function(None if value == "" else value)
+
+
+for _name in ("duration", "age", "count", "cost", "size"):
+    register.filter(_name, _format(getattr(formats, _name)))
+register.filter("short_id", formats.short_id)
 
 STATUSES = ("running", "ok", "failed", "blocked", "interrupted", "cancelled")
 
@@ -175,3 +183,9 @@ def quantile_us(report: Any, share: float) -> str:
 def json_text(value: Any) -> str:
     """A value as JSON, for people to read."""
     return json.dumps(value, ensure_ascii=False, indent=1)
+
+
+@register.filter
+def per_cent(share: float | str | None) -> str:
+    """A share of one: `4.0 %`."""
+    return formats.percent(None if isinstance(share, str) else share, 1)

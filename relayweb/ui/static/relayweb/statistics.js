@@ -4,13 +4,14 @@ import { onThemeChange, readPalette } from "./palette.js";
 
 const host = document.querySelector("[data-charts]");
 const seconds = (value) => span(value / 1e6);
+const share = (series, name) => series.attempts.map((count, at) => (count ? (100 * series[name][at]) / count : null));
 const KINDS = {
-  attempts: { series: [["ok", "ok", "k-call", "bars"], ["failed", "failed", "st-failed", "bars"]], format: short },
+  attempts: { series: [["attempts", "attempts", "k-call", "bars"], ["failed", "failed", "st-failed", "bars"]], format: short },
   share: { series: [["failed_share", "failed", "st-failed"], ["retried_share", "retried", "st-interrupted"]], format: (value) => `${value.toFixed(1)} %` },
-  latency: { series: [["p50", "p50", "k-llm"], ["p95", "p95", "k-agent"]], format: seconds },
-  ttft: { series: [["ttft_p50", "p50", "k-llm"], ["ttft_p95", "p95", "k-agent"]], format: seconds },
-  tokens: { series: [["input_tokens", "read", "k-llm"], ["cached_tokens", "of it cached", "k-tool"], ["output_tokens", "written", "k-agent"]], format: short },
-  cost: { series: [["cost", "cost", "k-llm"], ["wasted", "wasted", "st-failed"]], format: money },
+  latency: { series: [["latency_p50_us", "p50", "k-llm"], ["latency_p95_us", "p95", "k-agent"]], format: seconds },
+  ttft: { series: [["ttft_p50_us", "p50", "k-llm"]], format: seconds },
+  tokens: { series: [["tokens", "read and written", "k-llm"]], format: short },
+  cost: { series: [["cost_usd", "cost", "k-llm"], ["wasted_usd", "wasted", "st-failed"]], format: money },
 };
 
 function chart(figure, answer, palette) {
@@ -19,9 +20,7 @@ function chart(figure, answer, palette) {
   const box = figure.querySelector(".plot") ?? figure.appendChild(Object.assign(document.createElement("div"), { className: "plot" }));
   box.replaceChildren();
   const said = (value) => (value === null || value === undefined ? "–" : format(value));
-  // Bars overlay from the back: failed stands in front of all, so "ok" is drawn as the sum.
-  const columns = series.map(([name], index) =>
-    figure.dataset.kind === "attempts" && index === 0 ? answer.points.attempts : answer.points[name]);
+  const columns = series.map(([name]) => answer.points[name]);
   const axis = { stroke: palette["text-3"], grid: { stroke: palette.line, width: 1 }, ticks: { show: false }, font: `11px ${palette.font}` };
   const long = answer.times.at(-1) - answer.times[0] > 2 * 86400;
   const moments = (at) => new Date(at * 1000).toLocaleString([], long ? { month: "short", day: "numeric" } : { hour: "2-digit", minute: "2-digit", hour12: false });
@@ -66,7 +65,9 @@ function chart(figure, answer, palette) {
 }
 
 if (host) {
-  const answer = await (await fetch(host.dataset.charts)).json();
+  const told = await (await fetch(host.dataset.charts)).json();
+  const points = { ...told.series, failed_share: share(told.series, "failed"), retried_share: share(told.series, "retries") };
+  const answer = { times: told.at_us.map((us) => us / 1e6), step: told.width_us / 1e6, points };
   let plots = [];
   const draw = () => {
     plots.forEach((plot) => plot.destroy());

@@ -53,7 +53,10 @@ class TurnList {
   take(frame) {
     if (this.main.hasAttribute("data-broken")) return;
     for (const uuid of frame.turns?.uuid ?? []) this.changed.add(uuid);
-    if (this.changed.size) this.ask();
+    if (this.changed.size) {
+      this.ask();
+      this.refreshAround();
+    }
     const peeked = this.peeked;
     if (peeked && this.changed.has(peeked)) this.refreshPeek();
   }
@@ -79,6 +82,25 @@ class TurnList {
     this.cost = performance.now() - began;
     this.asking = null;
     if (this.changed.size) this.ask();
+  }
+
+  /** Facets, histogram and figures follow slowly, and never while the pointer or the focus is on them. */
+  refreshAround() {
+    this.around ??= setTimeout(async () => {
+      this.around = null;
+      const parts = ["#facets", ".histo", "[data-shown]"].map((part) => [part, this.main.querySelector(part)]);
+      if (document.hidden || parts.some(([, old]) => old?.matches(":hover, :focus-within, .open"))) return this.refreshAround();
+      const answer = await fetch(location.href, { headers: { "x-requested-with": "fetch" } }).catch(() => null);
+      if (!answer?.ok || !this.main.isConnected) return;
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const [part, old] of parts) {
+        const fresh = page.querySelector(part);
+        if (!old || !fresh || old.matches(":hover, :focus-within")) continue;
+        old.innerHTML = fresh.innerHTML;
+        if (part === ".histo") brush(old.querySelector("[data-brush]"));
+        window.htmx?.process(old);
+      }
+    }, 4000);
   }
 
   place(uuids, html) {
@@ -353,6 +375,7 @@ document.addEventListener("submit", async (event) => {
   button.disabled = true;
   const answer = await fetch(form.action, { method: "POST", body: new FormData(form), headers: { "x-requested-with": "fetch" } }).catch(() => null);
   button.disabled = false;
+  await answer?.text().catch(() => "");
   if (answer?.ok) toast("ok", "Demo turn started", "It shows here while it runs.");
   else toast("failed", "The demo turn did not start", answer ? `The server answered ${answer.status}.` : "The server did not answer.");
 });
