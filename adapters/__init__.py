@@ -1,1 +1,17 @@
-"""The relay adapter core: typed Python over NVIDIA NeMo Relay."""
+"""The relay adapter core: typed Python over NVIDIA NeMo Relay.
+
+For people who write an agent of their own::
+
+    from adapters import turn, wrap
+
+    client = wrap(openai.OpenAI())
+    with turn(session="s1"):
+        client.chat.completions.create(...)
+
+Hosts use `adapters.relay_runtime`, `adapters.relay_llm`, `adapters.relay_tools` and `adapters.auxiliary_client`.
+"""
+
+from adapters.sdk_clients import wrap
+from adapters.turns import turn
+
+__all__ = ["turn", "wrap"]

@@ -38,14 +38,15 @@ class BypassRun:
         self._options = options
         self._blocking = blocking
         self._iterator: Any = None
+        self._asynchronous = False
         if options.on_stream_created is not None:
             options.on_stream_created(raw)
         predicate = options.completed_response_predicate
         if predicate is not None and predicate(raw):
             self.complete, self.final_response, self.ended = True, raw, True
         else:
-            asynchronous = not blocking and hasattr(raw, "__aiter__")
-            self._iterator = raw.__aiter__() if asynchronous else iter(raw)
+            self._asynchronous = not blocking and hasattr(raw, "__aiter__")
+            self._iterator = raw.__aiter__() if self._asynchronous else iter(raw)
 
     def step_now(self) -> Any:
         """The next chunk of a synchronous stream."""
@@ -61,7 +62,7 @@ class BypassRun:
         if self.ended:
             raise StopAsyncIteration
         try:
-            if hasattr(self._iterator, "__anext__"):
+            if self._asynchronous:
                 return self._passed(await self._iterator.__anext__())
             return self._passed(next(self._iterator))
         except BaseException as error:

@@ -60,6 +60,7 @@ class StreamRun:
         self._raw: Any = None
         self._iterator: Any = None
         self._raw_open = False
+        self._asynchronous = False
         self._provider_done = False
         self._canned_body: Any = None
         self._relay_stream: Any = None
@@ -224,8 +225,8 @@ class StreamRun:
                 if predicate is not None and predicate(self._raw):
                     self.complete, self.final_response, self._raw_open = True, self._raw, False
                     return self._answered(())
-                asynchronous = not self.blocking and hasattr(self._raw, "__aiter__")
-                self._iterator = self._raw.__aiter__() if asynchronous else iter(self._raw)
+                self._asynchronous = not self.blocking and hasattr(self._raw, "__aiter__")
+                self._iterator = self._raw.__aiter__() if self._asynchronous else iter(self._raw)
         except BaseException as error:
             if error is self._caller_error:
                 raise
@@ -265,7 +266,7 @@ class StreamRun:
     async def _next(self) -> Any:
         try:
             with managed():
-                if hasattr(self._iterator, "__anext__"):
+                if self._asynchronous:
                     return await self._iterator.__anext__()
                 with self._unlooped():
                     return next(self._iterator)
