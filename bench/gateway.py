@@ -22,44 +22,62 @@ import httpx2
 
 from bench import Row
 
-STREAMS, CHUNKS, INTERVAL = 4, 150, 0.02
+ROUNDS = 2
+STREAMS, CHUNKS, INTERVAL = 4, 100, 0.02
 BURST_STREAMS, BURST_CHUNKS = 4, 500
 PROJECT = Path(__file__).resolve().parent.parent
 
 
 def run() -> list[Row]:
-    """Latency a chunk and CPU a chunk of the bare proxy and of the gateway, in this order."""
-    with tempfile.TemporaryDirectory() as home, started([*part("provider")]) as (_, port):
+    """Latency and CPU a chunk of the bare proxy and of the gateway, in turns so that both see the same load."""
+    with tempfile.TemporaryDirectory() as home, started(part("provider")) as (_, port):
         upstream = f"http://127.0.0.1:{port}"
-        with started(part("proxy", upstream)) as (process, proxy_port):
-            bare = measure(f"http://127.0.0.1:{proxy_port}/v1/chat/completions", process.pid, {})
         env = {**os.environ, "RELAYWEB_HOME": home}
         relayweb(env, "upstream", "set", "bench", "--base-url", upstream, "--api-mode", "chat_completions")
         token = relayweb(env, "token", "create", "--scope", "gateway").split()[-1]
-        with started([sys.executable, "-m", "relayweb", "serve", "--port", "0"], env) as (process, own_port):
+        serve = [sys.executable, "-m", "relayweb", "serve", "--port", "0"]
+        with started(part("proxy", upstream)) as (proxy, proxy_port), started(serve, env) as (gateway, own_port):
+            bare = Measured(f"http://127.0.0.1:{proxy_port}/v1/chat/completions", proxy.pid, {})
             url = f"http://127.0.0.1:{own_port}/gw/bench/v1/chat/completions"
-            ours = measure(url, process.pid, {"x-relay-token": token})
+            ours = Measured(url, gateway.pid, {"x-relay-token": token})
+            for _ in range(ROUNDS):
+                bare.round()
+                ours.round()
     return [
-        ("bare proxy, latency a chunk, p50", bare[0], "ms", ""),
-        ("bare proxy, latency a chunk, p95", bare[1], "ms", ""),
-        ("bare proxy, CPU a chunk in a burst", bare[2], "µs", ""),
-        ("gateway, latency a chunk, p50", ours[0], "ms", ""),
-        ("gateway, latency a chunk, p95", ours[1], "ms", ""),
-        ("gateway, CPU a chunk in a burst, recording included", ours[2], "µs", ""),
-        ("gateway, added latency a chunk, p50", ours[0] - bare[0], "ms", "≤ 1"),
-        ("gateway, added latency a chunk, p95", ours[1] - bare[1], "ms", "≤ 5"),
+        ("bare proxy, latency a chunk, p50", bare.latency(0.5), "ms", ""),
+        ("bare proxy, latency a chunk, p95", bare.latency(0.95), "ms", ""),
+        ("bare proxy, CPU a chunk in a burst", bare.cpu(), "µs", ""),
+        ("gateway, latency a chunk, p50", ours.latency(0.5), "ms", ""),
+        ("gateway, latency a chunk, p95", ours.latency(0.95), "ms", ""),
+        ("gateway, CPU a chunk in a burst, recording included", ours.cpu(), "µs", ""),
+        ("gateway, added latency a chunk, p50", ours.latency(0.5) - bare.latency(0.5), "ms", "≤ 1"),
+        ("gateway, added latency a chunk, p95", ours.latency(0.95) - bare.latency(0.95), "ms", "≤ 5"),
     ]
 
 
-def measure(url: str, pid: int, headers: dict[str, str]) -> tuple[float, float, float]:
-    """p50 and p95 of the latency in ms, CPU a chunk in µs."""
-    asyncio.run(streams(url, headers, 1, 50, 0.001))  # warm up
-    latencies = sorted(asyncio.run(streams(url, headers, STREAMS, CHUNKS, INTERVAL)))
-    before = cpu_seconds(pid)
-    asyncio.run(streams(url, headers, BURST_STREAMS, BURST_CHUNKS, 0))
-    time.sleep(0.5)  # what is recorded after the last chunk counts too
-    cpu = (cpu_seconds(pid) - before) / (BURST_STREAMS * BURST_CHUNKS) * 1e6
-    return statistics.median(latencies), latencies[int(len(latencies) * 0.95)], cpu
+class Measured:
+    """What was measured of one server, round by round."""
+
+    def __init__(self, url: str, pid: int, headers: dict[str, str]) -> None:
+        self.url, self.pid, self.headers = url, pid, headers
+        self.latencies: list[float] = []
+        self.cpus: list[float] = []
+        asyncio.run(streams(url, headers, 1, 50, 0.001))  # warm up
+
+    def round(self) -> None:
+        self.latencies += asyncio.run(streams(self.url, self.headers, STREAMS, CHUNKS, INTERVAL))
+        before = cpu_seconds(self.pid)
+        asyncio.run(streams(self.url, self.headers, BURST_STREAMS, BURST_CHUNKS, 0))
+        time.sleep(0.5)  # what is recorded after the last chunk counts too
+        self.cpus.append((cpu_seconds(self.pid) - before) / (BURST_STREAMS * BURST_CHUNKS) * 1e6)
+
+    def latency(self, share: float) -> float:
+        """In ms; `share` of the chunks were no slower."""
+        return sorted(self.latencies)[int(len(self.latencies) * share)]
+
+    def cpu(self) -> float:
+        """In µs a chunk."""
+        return statistics.median(self.cpus)
 
 
 async def streams(url: str, headers: dict[str, str], count: int, chunks: int, interval: float) -> list[float]:
