@@ -115,7 +115,7 @@ _RULE_FIELDS = (
         choices=("enforce", "shadow"),
     ),
     Field("priority", "integer", "Lower runs first.", default=100),
-    Field("break_chain", "bool", "No later rule looks at a call that this one matched.", default=False),
+    Field("break_chain", "bool", "No later rule looks at a call that this one changed.", default=False),
     Field("on_error", "choice", "open: go on without it; closed: block.", default="open", choices=("open", "closed")),
 )
 
@@ -272,7 +272,7 @@ def run(
             draft = replace(draft, effect=None)
             if not (isinstance(decision.effect, Fault) and decision.effect.status is None):
                 break
-        if rule.break_chain:
+        if rule.break_chain and stage.result != "miss":
             break
     return Outcome(draft, stages, decision, rules.etag)
 

@@ -266,10 +266,11 @@ def test_a_shadow_redaction_hides_nothing() -> None:
 
 
 @pytest.mark.parametrize("breaks, ran", [(True, ["a"]), (False, ["a", "b"])])
-def test_break_chain_ends_the_chain_for_the_calls_a_rule_matched(breaks: bool, ran: list[str]) -> None:
+def test_break_chain_ends_the_chain_for_the_calls_a_rule_changed(breaks: bool, ran: list[str]) -> None:
     rule_set = RuleSet.parse([seed("a", 1, break_chain=breaks, match={"model": "m"}), seed("b", 2)])
     assert keys(preview(rule_set, {}, api_mode="x", model="m")[0]) == ran
     assert keys(preview(rule_set, {}, api_mode="x", model="n")[0]) == ["b"]
+    assert keys(preview(rule_set, {"seed": 1}, api_mode="x", model="m")[0]) == ["a", "b"]
 
 
 def test_a_preview_matches_the_model_of_the_body_where_none_is_said() -> None:

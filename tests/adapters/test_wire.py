@@ -314,6 +314,31 @@ async def test_no_call_goes_without_rules_when_a_foreign_intercept_breaks_the_ch
     assert mark["provider"]["temperature"] == 0.1
 
 
+async def test_R72_an_execution_intercept_of_the_host_may_try_again_with_another_body() -> None:
+    sent: list[Any] = []
+
+    async def twice(_name: str, request: Any, _context: Any, proceed: Any) -> Any:
+        await proceed(nemo_relay.LLMRequest(request.headers, {**request.content, "seed": 1}))
+        return await proceed(nemo_relay.LLMRequest(request.headers, {**request.content, "note": "again"}))
+
+    request = body("chat_completions", zeta={"b": 1, "a": 2**64})
+    call = ProviderCall(request, api_mode="chat_completions", provider="p", model="m")
+    nemo_relay.intercepts.register_llm_execution("retrying", 1, twice)
+    try:
+        with rules(TEMPERATURE), call.activate():
+            await nemo_relay.llm.execute(
+                call.operation, call.relay_request, lambda p: sent.append(call.outgoing(p)) or {}, codec=call.codec
+            )
+    finally:
+        nemo_relay.intercepts.deregister_llm_execution("retrying")
+    bodies = [{k: v for k, v in s.items() if k != "extra_headers"} for s in sent]
+    assert [text(b) for b in bodies] == [
+        text({**request, "temperature": 0.1, "seed": 1}),
+        text({**request, "temperature": 0.1, "note": "again"}),
+    ]
+    assert [r["key"] for r in call.rewrites] == ["t", "foreign", "foreign"]
+
+
 # -- R76, R77: headers -------------------------------------------------------------------------------------------------
 
 
