@@ -11,6 +11,7 @@ import nemo_relay
 from adapters import rules, wire
 from adapters.actions import ACTIONS
 from adapters.actions.base import Facts, RuleError
+from adapters.follow import Follower, follow
 from adapters.json_values import to_json
 from adapters.marks import Rewrite
 from adapters.rules import Decision, Match, Rule, RuleSet, current, failures, swap
@@ -18,6 +19,7 @@ from adapters.rules import Decision, Match, Rule, RuleSet, current, failures, sw
 __all__ = [
     "ACTIONS",
     "Decision",
+    "Follower",
     "Match",
     "Rule",
     "RuleError",
@@ -25,6 +27,7 @@ __all__ = [
     "current",
     "ensure_dispatcher",
     "failures",
+    "follow",
     "preview",
     "swap",
 ]
