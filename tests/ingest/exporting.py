@@ -17,8 +17,11 @@ PATHS = {"http_post": "/ingest/atof", "ndjson": "/ingest/atof", "websocket": "/i
 def exporter(kind: str, url: str, token: str) -> object:
     headers = {"x-relay-token": token}
     if kind in PATHS:
-        url = url.replace("http", "ws", 1) if kind == "websocket" else url
-        found = nr.AtofExporter(nr.AtofStreamSinkConfig(url + PATHS[kind], transport=kind, headers=headers))
+        config = nr.AtofExporterConfig()
+        config.sink_type = "stream"
+        config.url = (url.replace("http", "ws", 1) if kind == "websocket" else url) + PATHS[kind]
+        config.transport, config.headers = kind, headers
+        found = nr.AtofExporter(config)
     else:
         config = nr.OpenTelemetryConfig(kind, url + "/v1/traces")
         config.headers = headers
