@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from adapters import failures, marks
+from adapters import failures, faults, marks
 from adapters.actions.base import Block, Respond
 from adapters.json_values import escape, overlay, same, to_json
 from adapters.options import CallOptions, StreamOptions
@@ -56,9 +56,6 @@ class Attempt:
         where: Place,
         request: Mapping[str, Any],
         options: CallOptions | StreamOptions,
-        *,
-        stream: bool,
-        adapter: Callable[[Any], Any] | None = None,
     ) -> None:
         from adapters import intercepts, wire  # they need nemo_relay, which is there once there is a place
 
@@ -67,7 +64,8 @@ class Attempt:
         self.where = where
         self.relay = where.host.relay
         self.deferred = options.defer_logical_completion
-        self.adapter = adapter
+        stream = isinstance(options, StreamOptions)
+        self.adapter = options.chunk_adapter if isinstance(options, StreamOptions) else options.response_adapter
         role = str(given.get("call_role") or PRIMARY)
         self.api_mode = str(given.get("api_mode") or "")
         self.wire = wire.ProviderCall(
@@ -183,14 +181,14 @@ class Attempt:
             data = failures.describe(error)
             self.mark(marks.ATTEMPT_FAILED, self.wire.redact(dict(data)))
         except Exception as problem:
-            log.warning("a provider error was not described: %s", problem)
+            faults.note("mark", problem)
 
     def mark(self, name: str, data: Any) -> None:
         """Emit a mark under the llm scope; what Relay cannot hold is escaped, failures are only logged."""
         try:
             emit(self.relay, self.context, name, escape(to_json(data))[0])
         except Exception as problem:
-            log.warning("mark %s was not recorded: %s", name, problem)
+            faults.note("mark", problem)
 
     def carried(self, plain: Any) -> Any:
         """The copy of a JSON result that Relay carries: redacted, and escaped where Relay cannot hold it."""
@@ -256,7 +254,7 @@ class Attempt:
                 self.parent.mark(marks.REWRITE, dict(rewrite), self.metadata)
             self.parent.mark(marks.ATTEMPT_BLOCKED, escape(data)[0], self.metadata)
         except Exception as problem:
-            log.warning("a blocked call was not recorded: %s", problem)
+            faults.note("mark", problem)
 
     def complete(self, outcome: str) -> None:
         """Close the logical call, unless the caller does that."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import Any
 
-from adapters import marks
+from adapters import faults, marks
 from adapters.scopes import emit
-
-log = logging.getLogger("adapters")
 
 INTERVAL = 0.04
 """Seconds after which a chunk is shown at the latest."""
@@ -63,7 +60,7 @@ class ChunkMarks:
             try:
                 emit(self._relay, self._context, marks.CHUNKS, data)
             except Exception as error:
-                log.warning("content of chunks was not recorded: %s", error)
+                faults.note("mark", error)
 
 
 def _length(chunk: Any) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from adapters import faults
 from adapters.runtime_host import NoopRelayRuntime, RelayRuntime
 from adapters.scopes import Scope
 from adapters.sessions import (
@@ -110,7 +111,7 @@ class SessionCoordinator:
                 if session is None:
                     session = host.ensure_session(session_id, platform=platform, model=model, cwd=cwd)
             except Exception as error:
-                log.warning("session %s is not recorded: %s", session_id, error)
+                faults.note("session", error)
         return ConversationLease(key, session_id, platform, host, session, model=model)
 
     def begin_turn(
@@ -131,7 +132,7 @@ class SessionCoordinator:
             try:
                 self._open(turn, session, cwd)
             except Exception as error:
-                log.warning("turn %s is not recorded: %s", turn_id, error)
+                faults.note("turn", error)
         enter_turn(turn)
         return turn
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextvars
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from adapters import faults
 from adapters.coordinator import existing_runtime
 from adapters.runtime_host import RelayRuntime
 from adapters.scopes import Scope
 from adapters.sessions import _PROFILE, RelaySession, RelayTurnContext, current_turn
-
-log = logging.getLogger("adapters")
 
 _MANAGED: contextvars.ContextVar[bool] = contextvars.ContextVar("relay_managed", default=False)
 
@@ -67,7 +65,7 @@ def place(session_id: str | None) -> Place | None:
     try:
         session = runtime.ensure_session(session_id)
     except Exception as error:
-        log.warning("session %s is not recorded: %s", session_id, error)
+        faults.note("session", error)
         return None
     return Place(runtime, session, session.scope, None) if session is not None else None
 

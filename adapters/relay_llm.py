@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
-from adapters import loops
+from adapters import faults, loops
 from adapters.accumulators import AnthropicStreamAccumulator, ChatStreamAccumulator, ResponsesStreamAccumulator
 from adapters.attempt import Attempt, CallBlocked, CallCut, CallFault
 from adapters.json_values import escape, to_json
@@ -66,24 +66,36 @@ def _execute(where: Place | None, request: Request, callback: Callback, options:
         return callback(request)
     if loops.has_running_loop():
         raise RuntimeError("this thread runs an event loop: await execute_async() or execute_current_async() instead")
-    if not where.host.begin_operation():
+    attempt = _begin(where, request, options)
+    if attempt is None:
         return callback(request)
     try:
-        attempt = Attempt(where, request, options, stream=False, adapter=options.response_adapter)
         return loops.run(_run(attempt, callback, blocking=True))
     finally:
         where.host.end_operation()
 
 
 async def _execute_async(where: Place | None, request: Request, callback: Callback, options: CallOptions) -> Any:
-    if where is None or not where.host.begin_operation():
+    attempt = _begin(where, request, options) if where is not None else None
+    if where is None or attempt is None:
         result = callback(request)
         return await result if inspect.isawaitable(result) else result
     try:
-        attempt = Attempt(where, request, options, stream=False, adapter=options.response_adapter)
         return await _run(attempt, callback, blocking=False)
     finally:
         where.host.end_operation()
+
+
+def _begin(where: Place, request: Request, options: CallOptions | StreamOptions) -> Attempt | None:
+    """An attempt that holds up shutdown until its operation ends; None when the call has to go unrecorded."""
+    if not where.host.begin_operation():
+        return None
+    try:
+        return Attempt(where, request, options)
+    except Exception as error:
+        where.host.end_operation()
+        faults.note("call", error)
+        return None
 
 
 async def _run(attempt: Attempt, callback: Callback, *, blocking: bool) -> Any:
@@ -164,9 +176,10 @@ def stream_current(request: Request, stream_factory: Callback, **arguments: Unpa
 def _stream(where: Place | None, request: Request, factory: Callback, options: StreamOptions) -> ManagedLlmStream:
     if where is not None and loops.has_running_loop():
         raise RuntimeError("this thread runs an event loop: await stream_async() or stream_current_async() instead")
-    if where is None or not where.host.begin_operation():
+    attempt = _begin(where, request, options) if where is not None else None
+    if attempt is None:
         return ManagedLlmStream.bypass(request, factory, options)
-    return ManagedLlmStream.open(_stream_attempt(where, request, options), factory, options)
+    return ManagedLlmStream.open(attempt, factory, options)
 
 
 async def stream_async(
@@ -186,17 +199,10 @@ async def stream_current_async(request: Request, stream_factory: Callback, **arg
 async def _stream_async(
     where: Place | None, request: Request, factory: Callback, options: StreamOptions
 ) -> AsyncManagedLlmStream:
-    if where is None or not where.host.begin_operation():
+    attempt = _begin(where, request, options) if where is not None else None
+    if attempt is None:
         return await AsyncManagedLlmStream.bypass(request, factory, options)
-    return await AsyncManagedLlmStream.open(_stream_attempt(where, request, options), factory, options)
-
-
-def _stream_attempt(where: Place, request: Request, options: StreamOptions) -> Attempt:
-    try:
-        return Attempt(where, request, options, stream=True, adapter=options.chunk_adapter)
-    except BaseException:
-        where.host.end_operation()
-        raise
+    return await AsyncManagedLlmStream.open(attempt, factory, options)
 
 
 def complete_logical_call(api_request_id: str, *, outcome: str) -> None:

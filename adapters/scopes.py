@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
-from adapters import marks
+from adapters import faults, marks
 
 log = logging.getLogger("adapters")
 T = TypeVar("T")
@@ -115,7 +115,8 @@ class Scope:
         try:
             return bounded(lambda: self._drain(output))
         except Exception as error:
-            log.warning("relay scope %s was given up: %s", self.name, error)
+            log.warning("relay scope %s was given up", self.name)
+            faults.note("scope", error)
             with contextlib.suppress(Exception):
                 self.mark(marks.ORPHAN_DRAIN, {"scope": self.name, "uuid": self.uuid, "error": str(error)})
             return False

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from adapters import intercepts, relay_llm
+from adapters import faults, intercepts, relay_llm, wire
 from adapters.failures import is_wrapper
 from tests.adapters.conftest import Conversation, Events, answer, body, call
 
@@ -405,3 +405,18 @@ def test_a_redact_rule_keeps_content_out_of_the_record_only(talk: Conversation, 
     assert got is response
     assert seen == ["it is secret-42"]
     assert "secret-42" not in json.dumps(events.all())
+
+
+def test_a_fault_of_the_recorder_costs_the_record_not_the_call(
+    talk: Conversation, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("recorder is broken")
+
+    before = faults.counts().get("call", 0)
+    monkeypatch.setattr(wire, "ProviderCall", broken)
+    request = body()
+    assert run(lambda r: r, request) is request
+    assert list(relay_llm.stream_current(request, lambda r: iter([r]), **call("s"))) == [request]
+    assert faults.counts()["call"] == before + 2
+    assert talk.host._operations == 0
