@@ -241,7 +241,7 @@ def _editors_only(view: Any) -> Any:
 def with_changes(revisions: Any) -> list[dict[str, Any]]:
     """Revisions, newest first, each with what it changed against the one before it."""
     newest_first = list(revisions.order_by("-number"))
-    older: list[Revision | None] = [*newest_first[1:], None]
+    older: list[Revision | None] = [*newest_first[1:], *([None] if newest_first else [])]
     return [
         {
             "revision": revision,

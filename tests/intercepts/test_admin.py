@@ -117,7 +117,7 @@ def test_deleting_takes_it_out_of_force(value):
     operator = signed_in("operator")
     assert operator.get(f"{LIST}{config.pk}/delete/").status_code == 200
     operator.post(f"{LIST}{config.pk}/delete/", {"post": "yes"})
-    assert intercepts.current().rules == () and Revision.objects.filter(value=None).count() == 1
+    assert intercepts.current().rules == () and Revision.objects.filter(value__isnull=True).count() == 1
 
 
 def test_export_and_import_through_the_pages(value):
