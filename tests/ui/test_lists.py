@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}‮\u0000é"
+
+
+def rows(page: str) -> list[str]:
+    return re.findall(r'<tr data-row data-uuid="([^"]+)"', page)
+
+
+def test_an_empty_record_shows_how_to_send_the_first_turn(viewer):
+    page = viewer.get("/").content.decode()
+    assert "Send the first turn" in page and "/gw/t/$TOKEN/openai/v1" in page
+
+
+def test_turns_are_listed_newest_first(viewer, record):
+    old, new = record("First thing", minute=1), record("Second thing", minute=2)
+    page = viewer.get("/").content.decode()
+    assert rows(page) == [new, old]
+    assert "First thing" in page and "gpt-5.2" in page and "2.00 s" in page
+
+
+def test_the_search_narrows_the_list_and_stands_as_chips(viewer, record):
+    record("Hello", model="gpt-5.2")
+    other = record("Hello", model="claude-x", minute=1)
+    page = viewer.get("/?q=model:claude-*").content.decode()
+    assert rows(page) == [other]
+    assert 'data-term="model:claude-*"' in page and 'aria-label="Remove model:claude-*"' in page
+
+
+def test_a_word_typed_in_the_field_joins_the_query_in_the_address(viewer, record):
+    record()
+    answer = viewer.get("/", {"q": "status:ok", "add": "model:gpt-*"})
+    assert answer.status_code == 302 and answer.url == "/?q=status%3Aok+model%3Agpt-%2A"
+
+
+def test_an_unknown_field_is_underlined_and_answered_and_nothing_is_listed(viewer, record):
+    record()
+    page = viewer.get("/?q=status:ok+modle:gpt-*").content.decode()
+    assert rows(page) == []
+    assert "There is no field modle." in page and "Did you mean <a" in page
+    assert 'href="?q=status%3Aok+model%3Agpt-%2A">model:gpt-*</a>' in page
+    assert page.count("qchip bad") == 1
+
+
+def test_when_nothing_fits_the_page_says_which_term_to_drop(viewer, record):
+    record("Hello", model="gpt-5.2")
+    page = viewer.get("/?q=status:failed+model:gpt-*").content.decode()
+    assert "No turn fits" in page and "1 fits without it." in page and "Drop status:failed" in page
+
+
+def test_pages_follow_each_other_without_gap_or_repeat(viewer, record):
+    made = [record(f"Turn {n}", minute=n) for n in range(53)]
+    first = viewer.get("/").content.decode()
+    following = re.search(r'rel="next" href="([^"]+)"', first)
+    assert following
+    second = viewer.get("/" + following[1].replace("&amp;", "&")).content.decode()
+    assert rows(first) + rows(second) == made[::-1]
+
+
+def test_a_cursor_that_is_not_ours_leads_back_to_the_first_page(viewer, record):
+    record()
+    assert viewer.get("/?cursor=nonsense").status_code == 302
+
+
+def test_facets_count_and_link_to_the_narrowed_list(viewer, record):
+    record(model="gpt-5.2")
+    record(model="claude-x", minute=1, failed=True)
+    page = viewer.get("/").content.decode()
+    assert 'href="?q=status%3Afailed"' in page and 'href="?q=model%3Aclaude-x"' in page
+    narrowed = viewer.get("/?q=status:failed").content.decode()
+    assert re.search(r'aria-checked="true" href="\?"', narrowed)
+    assert 'href="?q=status%3Afailed%2Cok"' in narrowed
+
+
+def test_rows_are_drawn_anew_for_the_live_list_if_they_fit_the_search(viewer, record):
+    gpt, claude = record(model="gpt-5.2"), record(model="claude-x", minute=1)
+    page = viewer.get("/turns/rows/", {"uuid": [gpt, claude, "no uuid"], "q": "model:gpt-*"}).content.decode()
+    assert rows(page) == [gpt]
+    assert "<html" not in page
+
+
+def test_the_peek_says_what_failed(viewer, record):
+    turn = record("Break it", failed=True)
+    page = viewer.get(f"/turns/{turn}/peek/").content.decode()
+    assert "Break it" in page and "1 attempt failed." in page
+    assert viewer.get("/turns/00000000-0000-0000-0000-000000000000/peek/").status_code == 404
+
+
+def test_hostile_words_show_as_text_everywhere(viewer, record):
+    turn = record(HOSTILE, model=HOSTILE, session=HOSTILE)
+    for path in (
+        "/",
+        f"/turns/{turn}/peek/",
+        "/sessions/",
+        "/statistics/?span=30d",
+        "/?q=%22" + HOSTILE.replace('"', ""),
+    ):
+        page = viewer.get(path.replace("\0", "")).content.decode()
+        assert "<script>alert" not in page and "<img src=x" not in page, path
+
+
+def test_a_session_page_lists_its_turns_oldest_first(viewer, record):
+    first, second = record("One", session="a/b c", minute=1), record("Two", session="a/b c", minute=2)
+    record("Elsewhere", session="other")
+    assert "a/b c" in viewer.get("/sessions/").content.decode()
+    assert rows(viewer.get("/sessions/a%2Fb%20c/").content.decode()) == [first, second]
+    assert viewer.get("/sessions/nobody/").status_code == 404
+
+
+def test_jumping_goes_to_what_an_id_names_else_searches(viewer, record):
+    turn = record(session="s9")
+    assert viewer.get("/jump/", {"to": turn}).url == f"/turns/{turn}/"
+    assert viewer.get("/jump/", {"to": "s9"}).url == "/sessions/s9/"
+    assert viewer.get("/jump/", {"to": "status:failed"}).url == "/?q=status%3Afailed"
+    assert viewer.get("/jump/", {"to": "00000000-0000-0000-0000-000000000000"}).status_code == 404
+
+
+def test_statistics_add_up_the_attempts(viewer, record):
+    record(model="gpt-5.2")
+    record(model="claude-x", minute=1, failed=True)
+    page = viewer.get("/statistics/?q=since:2026-11-30&group=model").content.decode()
+    assert "50.0 %" in page and "claude-x" in page
+    points = viewer.get("/statistics/data/?q=since:2026-11-30").json()
+    assert sum(points["series"]["attempts"]) == 2 and sum(points["series"]["failed"]) == 1
+    assert viewer.get("/statistics/data/?q=modle:x").status_code == 400
+    assert "There is no field modle" in viewer.get("/statistics/?q=modle:x").content.decode()
+
+
+@pytest.mark.parametrize("path", ["/", "/sessions/", "/statistics/", "/start/"])
+def test_pages_need_a_person_and_carry_no_inline_script_or_style(client, viewer, record, path):
+    record()
+    assert client.get(path).status_code == 302
+    answer = viewer.get(path)
+    page = answer.content.decode()
+    assert answer.status_code == 200
+    assert " style=" not in page and "<style" not in page and "<script>" not in page
+    policy = answer["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy

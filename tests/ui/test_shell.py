@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from relayweb.recording.writer import Writer
+from relayweb.ui import shell
+
+
+def test_the_theme_in_the_cookie_is_set_by_the_server(viewer):
+    assert '<html lang="en">' in viewer.get("/start/").content.decode()
+    viewer.cookies["theme"] = "dark"
+    assert '<html lang="en" data-theme="dark">' in viewer.get("/start/").content.decode()
+    viewer.cookies["theme"] = '"><script>'
+    assert '<html lang="en">' in viewer.get("/start/").content.decode()
+
+
+def test_dropped_events_and_a_degraded_recorder_are_said_on_every_page(viewer, monkeypatch):
+    monkeypatch.setattr(Writer, "counters", lambda self: {"dropped": 218})
+    monkeypatch.setattr(Writer, "state", lambda self: {"status": "degraded", "reason": "The disk is full."})
+    page = viewer.get("/start/").content.decode()
+    assert "218 events dropped since the start." in page and "The disk is full." in page
+
+
+def test_a_recorder_that_is_well_says_nothing(viewer):
+    assert shell.recorder_notices() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("/nowhere/", "There is no page at"), ("/turns/00000000-0000-0000-0000-000000000000/peek/", "No turn 0000")],
+)
+def test_a_missing_page_says_what_to_do_next(viewer, path, words):
+    answer = viewer.get(path)
+    page = answer.content.decode()
+    assert answer.status_code == 404 and words in page and "All turns" in page
+
+
+def test_a_refused_page_says_who_may(viewer):
+    page = viewer.post("/start/token/", {"scope": "gateway"}).content.decode()
+    assert "viewer-1 may not do this" in page and "An admin adds you to a group" in page
+
+
+def test_a_page_that_breaks_says_that_recording_goes_on(viewer, monkeypatch):
+    viewer.raise_request_exception = False
+    monkeypatch.setattr("relayweb.ui.start.ways", lambda *_: 1 / 0)
+    answer = viewer.get("/start/")
+    assert answer.status_code == 500 and "Recording goes on" in answer.content.decode()
+
+
+def test_a_form_from_another_session_is_refused_with_a_way_out():
+    from django.test import Client
+
+    from tests.people import signed_in
+
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = signed_in("operator", "csrf-1").cookies
+    answer = strict.post("/start/token/", {"scope": "gateway"})
+    assert answer.status_code == 403 and "Nothing was changed" in answer.content.decode()
+
+
+test_a_form_from_another_session_is_refused_with_a_way_out = pytest.mark.django_db(
+    test_a_form_from_another_session_is_refused_with_a_way_out
+)
