@@ -14,7 +14,8 @@ from adapters.actions.base import Facts, RuleError
 from adapters.follow import Follower, follow
 from adapters.json_values import to_json
 from adapters.marks import Rewrite
-from adapters.rules import Decision, Match, Rule, RuleSet, current, failures, swap
+from adapters.match import Match
+from adapters.rules import Decision, Rule, RuleSet, current, failures, swap
 
 __all__ = [
     "ACTIONS",
