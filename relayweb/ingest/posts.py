@@ -52,7 +52,8 @@ async def refusals(send: Send, tally: Tally) -> AsyncIterator[None]:
 def _content_type(header: str) -> str:
     found = header.partition(";")[0].strip().lower()
     if found.startswith("multipart/") or found == "application/x-protobuf":
-        raise BodyError(415, f"content-type {found} is not taken here; send application/x-ndjson or application/json")
+        mend = "application/x-ndjson or application/json here, traces to /v1/traces"
+        raise BodyError(415, f"content-type {found} is not taken; send {mend}")
     return found
 
 
