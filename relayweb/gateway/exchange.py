@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import zlib
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -164,6 +164,32 @@ def decoded(content: bytes, coding: str) -> bytes:
     except (zlib.error, zstandard.ZstdError):
         pass
     return content
+
+
+def decoder(response: httpx2.Response) -> Callable[[bytes], bytes]:
+    """Undoes the content coding of a response piece by piece, where a provider compresses though asked not to.
+
+    Gives nothing more once the pieces make no sense: they still pass, but cannot be read.
+    """
+    coding = response.headers.get("content-encoding", "").strip().lower()
+    undo: Callable[[bytes], bytes]
+    if coding in ("gzip", "x-gzip", "deflate"):
+        undo = zlib.decompressobj(47).decompress
+    elif coding == "zstd":
+        undo = zstandard.ZstdDecompressor().decompressobj().decompress
+    else:
+        return bytes
+    broken = False
+
+    def decode(data: bytes) -> bytes:
+        nonlocal broken
+        try:
+            return b"" if broken else undo(data)
+        except (zlib.error, zstandard.ZstdError):
+            broken = True
+            return b""
+
+    return decode
 
 
 def _coding(headers: travel.Headers) -> str:

@@ -217,10 +217,13 @@ class StreamedCall:
     async def _pump(self, response: httpx2.Response) -> None:
         """Reads the provider's stream to its end; a cut one ends with its error, for the record and for the client."""
         headers = to_client(response.headers.raw, keep_length=self.tee)
+        if not self.tee:
+            headers = [(name, value) for name, value in headers if name != b"content-encoding"]
+        decode = provider.decoder(response)
         await self.client.start(response.status_code, headers)
         try:
             async for data in provider.raw(response):
-                chunks = self._split(data)
+                chunks = self._split(decode(data))
                 if self.tee:
                     for chunk in chunks:
                         self.feed.offer(chunk)

@@ -164,6 +164,21 @@ async def test_a_compressed_answer_passes_as_it_is_and_is_recorded_readably(
     assert "unpacked" in json.dumps(events.attempts[0]["end"]["data"])
 
 
+@pytest.mark.parametrize("broken", [False, True])
+async def test_a_compressed_stream_passes_as_it_is_and_is_recorded_readably(
+    gateway: Gateway, target: Target, provider: Provider, broken: bool
+) -> None:
+    packed = gzip.compress(b"".join(chat_stream("un", "packed")))
+    packed = b"no gzip" + packed if broken else packed
+    pieces = [packed[i : i + 40] for i in range(0, len(packed), 40)]
+    provider.scripts["zipped"] = Script(headers={**STREAM, "content-encoding": "gzip"}, pieces=pieces)
+    async with recorded() as events:
+        answer = await ask(gateway, target, "chat/completions", {**BODY, "model": "zipped"})
+        await events.flushed()
+    assert answer.body == packed and answer.headers["content-encoding"] == "gzip" and answer.ended
+    assert broken or "unpacked" in json.dumps(events.attempts[0]["end"]["data"])
+
+
 def test_an_upstream_made_while_the_server_runs_is_good_at_once(web: Web, provider: Provider) -> None:
     def status() -> int:
         return httpx2.get(f"{web.url}/gw/late/models", headers={"x-relay-token": web.key}).status_code

@@ -103,13 +103,18 @@ async def run_turn(pace: float = 1.0) -> str:
     await asyncio.to_thread(_in_thread)
     session_id = f"demo-{uuid.uuid4().hex[:8]}"
     client = _Client(session_id, pace)
-    title = asyncio.ensure_future(client.ask("v1/messages", _title_request(), "auxiliary:title"))
+    title = asyncio.ensure_future(_title(client))
     try:
         await _agent_loop(client)
         await title
     finally:
         title.cancel()
     return session_id
+
+
+async def _title(client: _Client) -> None:
+    await asyncio.sleep(0.2 * client.pace)  # agents ask for it when the answer is on its way
+    await client.ask("v1/messages", _title_request(), "auxiliary:title")
 
 
 async def _agent_loop(client: _Client) -> None:
