@@ -102,6 +102,21 @@ class InterceptConfig(models.Model):
         publish.announce()
         return config
 
+    @classmethod
+    def stop(cls, key: str, reason: str) -> None:
+        """Take a rule that keeps failing out of force, visibly, until a person publishes it again.
+
+        One that fails open is disabled as a new revision. One that fails closed goes on blocking, which is what it was
+        set to do; it is only marked.
+        """
+        config = cls.objects.filter(key=key, enabled=True, stopped="").first()
+        if config is None:
+            return
+        if config.on_error == cls.OnError.CLOSED:
+            cls.objects.filter(pk=config.pk).update(stopped=reason)
+        else:
+            cls.publish({**config.value(), "enabled": False}, "relayweb", "stopped: it kept failing", stopped=reason)
+
     def withdraw(self, author: str) -> None:
         """Delete the config. Its revisions stay, because recorded rewrites point to them."""
         from relayweb.intercepts import publish

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import queue
 import threading
 from typing import Any
 
@@ -37,6 +38,8 @@ class _Applied:
 
 
 _applied = _Applied()
+# Rules that failed too often, put here by calls: those may be on the event loop, where the database is out of reach.
+_failing: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
 
 
 def ruleset_document() -> dict[str, Any]:
@@ -77,6 +80,20 @@ def refresh(force: bool = False) -> bool:
 def unusable() -> dict[str, str]:
     """Enabled configs that are not in force because they do not parse: key → reason."""
     return dict(_applied.unusable)
+
+
+def stop_failing() -> None:
+    """Stop the rules that failed too often since the last time, unless they have been changed meanwhile."""
+    while not _failing.empty():
+        key, reason = _failing.get_nowait()
+        in_force = [rule for rule in intercepts.current().rules if rule.key == key]
+        if in_force and intercepts.failures.disabled(in_force[0]):
+            log.warning("intercept %s is stopped: %s", key, reason)
+            InterceptConfig.stop(key, reason)
+
+
+def _note_failing(key: str, reason: str) -> None:
+    _failing.put((key, reason))
 
 
 def announce() -> None:
@@ -127,6 +144,7 @@ class _Watcher(threading.Thread):
 
     def look(self) -> None:
         try:
+            stop_failing()
             refresh()
         except DatabaseError:
             log.warning("the rules could not be read; the last ones stay in force", exc_info=True)
@@ -148,6 +166,7 @@ def start() -> None:
     global _watcher
     refresh(force=True)
     intercepts.ensure_dispatcher()
+    intercepts.failures.on_disabled = _note_failing
     if _watcher is None or not _watcher.is_alive():
         _watcher = _Watcher()
         _watcher.start()

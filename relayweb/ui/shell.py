@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest
+from django.urls import reverse
 
 THEMES = ("light", "dark")
 SECTIONS = {
@@ -40,7 +41,7 @@ def recorder_notices() -> list[dict[str, str]]:
     recorder = writer()
     notices = []
     state = recorder.state()
-    if state.get("status", state.get("state")) == "degraded":
+    if state["status"] == "degraded":
         notices.append(
             {
                 "kind": "failed",
@@ -60,11 +61,27 @@ def recorder_notices() -> list[dict[str, str]]:
     return notices
 
 
+def notices() -> list[dict[str, str]]:
+    """What everybody should know of: faults of the recorder, and intercepts that the product stopped."""
+    from relayweb.intercepts.models import InterceptConfig
+
+    stopped = InterceptConfig.objects.exclude(stopped="")
+    return recorder_notices() + [
+        {
+            "kind": "interrupted",
+            "title": f"Intercept {config.key} is stopped.",
+            "text": config.stopped,
+            "href": reverse("admin:intercepts_interceptconfig_rule", args=[config.key]),
+        }
+        for config in stopped
+    ]
+
+
 def context(request: HttpRequest) -> dict[str, Any]:
     """Context processor: `theme`, `section` and, for people who are logged in, `notices` (lazily)."""
     user = getattr(request, "user", None)
     return {
         "theme": theme(request),
         "section": section(request),
-        "notices": recorder_notices if user is not None and user.is_authenticated else (),
+        "notices": notices if user is not None and user.is_authenticated else (),
     }

@@ -19,6 +19,7 @@ def rules_of_this_test() -> Iterator[None]:
     publish._applied.number = None
     publish._applied.unusable = {}
     intercepts.failures.clear()
+    intercepts.failures.on_disabled = None
     intercepts.swap(before)
 
 

@@ -6,7 +6,8 @@ import time
 import pytest
 from django.db import transaction
 
-from adapters import intercepts
+from adapters import intercepts, rules
+from adapters.actions.base import Facts
 from relayweb.intercepts import publish
 from relayweb.intercepts.models import InterceptConfig, Publication
 
@@ -103,3 +104,43 @@ def test_every_call_runs_under_exactly_one_rule_set_while_configs_are_saved(valu
         caller.join()
     assert seen and all(len(revisions) == 1 for revisions in seen)
     assert len({revisions[0] for revisions in seen}) > 1
+
+
+BROKEN = {"type": "json_patch", "patch": [{"op": "remove", "path": "/not/there"}]}
+
+
+def fail_often() -> None:
+    for _ in range(6):
+        rules.run(intercepts.current(), {"model": "m", "messages": []}, Facts())
+
+
+def test_a_rule_that_keeps_failing_open_is_disabled_with_the_reason_in_its_history(value):
+    publish.start()
+    InterceptConfig.publish({**value, "action": BROKEN}, "ann")
+    fail_often()
+    publish.stop_failing()
+    config = InterceptConfig.objects.get()
+    assert (config.enabled, config.revision, in_force()) == (False, 2, [])
+    assert "failures in a row" in config.stopped
+    InterceptConfig.publish(value, "ann")
+    assert InterceptConfig.objects.get().stopped == "" and in_force() == [("cooler", 3)]
+
+
+def test_a_rule_that_keeps_failing_closed_goes_on_blocking_and_is_marked(value):
+    publish.start()
+    InterceptConfig.publish({**value, "action": BROKEN, "on_error": "closed"}, "ann")
+    fail_often()
+    publish.stop_failing()
+    config = InterceptConfig.objects.get()
+    assert config.enabled and config.stopped and in_force() == [("cooler", 1)]
+    outcome = rules.run(intercepts.current(), {"model": "m", "messages": []}, Facts())
+    assert outcome.decision is not None
+
+
+def test_a_rule_that_was_mended_before_anybody_looked_stays_in_force(value):
+    publish.start()
+    InterceptConfig.publish({**value, "action": BROKEN}, "ann")
+    fail_often()
+    InterceptConfig.publish(value, "ann")
+    publish.stop_failing()
+    assert in_force() == [("cooler", 2)]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from relayweb.intercepts.models import InterceptConfig
 from relayweb.recording.writer import Writer
 from relayweb.ui import shell
 
@@ -19,6 +20,12 @@ def test_dropped_events_and_a_degraded_recorder_are_said_on_every_page(viewer, m
     monkeypatch.setattr(Writer, "state", lambda self: {"status": "degraded", "reason": "The disk is full."})
     page = viewer.get("/start/").content.decode()
     assert "218 events dropped since the start." in page and "The disk is full." in page
+
+
+def test_a_stopped_intercept_is_said_on_every_page(viewer):
+    InterceptConfig.objects.create(key="cooler", action={}, stopped="disabled after 5 failures")
+    page = viewer.get("/start/").content.decode()
+    assert "Intercept cooler is stopped." in page and "disabled after 5 failures" in page
 
 
 def test_a_recorder_that_is_well_says_nothing(viewer):
