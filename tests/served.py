@@ -20,6 +20,7 @@ class Served:
     """One installation. `start()` serves it on a free port; `run()` calls its commands."""
 
     command = [sys.executable, "-m", "relayweb", "serve", "--port", "0"]
+    ready = rb"relayweb is at (http://\S+)"
 
     def __init__(self, home: Path, **env: str) -> None:
         self.home = home
@@ -46,7 +47,7 @@ class Served:
             self.process = subprocess.Popen([*self.command, *args], env=self.env, stdout=log, stderr=log, cwd=PROJECT)
         deadline = time.monotonic() + wait
         while time.monotonic() < deadline and self.process.poll() is None:
-            if found := re.search(rb"relayweb is at (http://\S+)", self.log.read_bytes()[began:]):
+            if found := re.search(self.ready, self.log.read_bytes()[began:]):
                 self.url = found[1].decode()
                 return self
             time.sleep(0.02)
