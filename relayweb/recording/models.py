@@ -194,6 +194,22 @@ class Scope(models.Model):
             models.Index(fields=["start_us", "uuid"], condition=models.Q(is_turn=True), name="scope_turn_list"),
             # A session's turns in order; turns of one session and turn id that several processes saw.
             models.Index(fields=["session_id", "start_us"], condition=models.Q(is_home=True), name="scope_session"),
+            # Turns with a call of a role (`role:auxiliary:*`), a tool (`tool:read_*`), an answer (`finish:`, `api:`) or
+            # an error (`error:429`): covering, because patterns are compared with every entry.
+            models.Index(
+                fields=["call_role", "turn_uuid"], condition=models.Q(call_role__isnull=False), name="scope_call_role"
+            ),
+            models.Index(fields=["name", "turn_uuid"], condition=models.Q(role="tool"), name="scope_tool"),
+            models.Index(
+                fields=["finish_reason", "api_mode", "turn_uuid"],
+                condition=models.Q(role="attempt"),
+                name="scope_answer",
+            ),
+            models.Index(
+                fields=["error_type", "error_status", "turn_uuid"],
+                condition=models.Q(error_type__isnull=False),
+                name="scope_error",
+            ),
             # The interruption sweep.
             models.Index(fields=["arrived_us"], condition=models.Q(status="running"), name="scope_running"),
         ]

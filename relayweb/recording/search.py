@@ -26,7 +26,7 @@ from relayweb.recording.writer import writer
 
 log = logging.getLogger(__name__)
 
-MAX_CHECKED = 2_000
+MAX_CHECKED = 500
 """Texts read to check a phrase, the newest; older ones count when they hold all its words."""
 MAX_UNINDEXED = 2_000
 """Events searched by reading them, the newest."""

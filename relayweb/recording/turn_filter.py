@@ -127,27 +127,42 @@ def _key_of(column: str) -> Callable[[str], Q]:
     return condition
 
 
-def _inside(column: str, *roles: str) -> Callable[[str], Q]:
-    """A scope inside the turn, found from that scope's side: few rows match, and there is an index on each column."""
+def _inside(column: str, **condition: Any) -> Callable[[str], Q]:
+    """A scope inside the turn. The conditions are those of the index on that column."""
 
-    def condition(pattern: str) -> Q:
-        return Q(uuid__in=Scope.objects.filter(_glob(column, pattern), role__in=roles).values("turn_uuid"))
+    def matching(pattern: str) -> Q:
+        return turns_with(Scope.objects.filter(_glob(column, pattern), **condition))
 
-    return condition
+    return matching
+
+
+def turns_with(scopes: QuerySet[Scope]) -> Q:
+    """Turns that hold one of these scopes.
+
+    Few of them: their turns are named, found by the index of what was asked for. Many: the list, which reads from the
+    newest turn on and stops when its page is full, asks of each turn whether it holds one.
+    """
+    few = list(scopes.values_list("turn_uuid", flat=True).distinct()[: FEW + 1])
+    if len(few) <= FEW:
+        return Q(uuid__in=few)
+    return Q(Exists(scopes.filter(turn_uuid=OuterRef("uuid"))))
+
+
+FEW = 500
 
 
 def _error(pattern: str) -> Q:
-    inner = _glob("error_type", pattern)
+    told = _glob("error_type", pattern)
     if pattern.isdecimal() and len(pattern) == 3:
-        inner |= Q(error_status=int(pattern))
+        told |= Q(error_status=int(pattern))
     else:
-        inner |= Q(error_message__glob=pattern) if set(pattern) & {"*", "?"} else Q(error_message__icontains=pattern)
-    return Q(uuid__in=Scope.objects.filter(inner, status__in=("failed", "blocked", "cancelled")).values("turn_uuid"))
+        told |= Q(error_message__glob=pattern if set(pattern) & {"*", "?"} else f"*{pattern}*")
+    return turns_with(Scope.objects.filter(told, error_type__isnull=False))
 
 
 def _intercept(pattern: str) -> Q:
     ran_on = Rewrite.objects.filter(_glob("key", pattern), changed=True).values("attempt_uuid")
-    return Q(uuid__in=Scope.objects.filter(uuid__in=ran_on).values("turn_uuid"))
+    return turns_with(Scope.objects.filter(uuid__in=ran_on))
 
 
 def _says(text: str) -> Q:
@@ -163,10 +178,10 @@ _FIELDS: dict[str, Callable[[str], Q]] = {
     "profile": lambda pattern: _glob("profile", pattern),
     "session": lambda pattern: _glob("session_id", pattern) if "*" in pattern else Q(session_id=pattern),
     "name": lambda pattern: _glob("name", pattern),
-    "role": _inside("call_role", Role.LOGICAL_CALL, Role.ATTEMPT),
-    "tool": _inside("name", Role.TOOL),
-    "api": _inside("api_mode", Role.ATTEMPT),
-    "finish": _inside("finish_reason", Role.ATTEMPT),
+    "role": _inside("call_role", call_role__isnull=False),
+    "tool": _inside("name", role=Role.TOOL),
+    "api": _inside("api_mode", role=Role.ATTEMPT),
+    "finish": _inside("finish_reason", role=Role.ATTEMPT),
     "error": _error,
     "intercept": _intercept,
 }
