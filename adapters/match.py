@@ -8,6 +8,7 @@ import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Self
 
 from adapters.actions.base import Facts, Field, RuleError
@@ -69,20 +70,19 @@ class Match:
         return zlib.crc32(f"{key}\0{session_id}".encode("utf-8", "surrogatepass")) % 10_000 < self.sample * 100
 
 
-_globs: dict[tuple[str, ...], tuple[re.Pattern[str] | None, re.Pattern[str] | None]] = {}
-
-
 def _fits(globs: tuple[str, ...], value: str | None) -> bool:
     if not globs:
         return True
-    compiled = _globs.get(globs)
-    if compiled is None:
-        wanted = [fnmatch.translate(g) for g in globs if not g.startswith("!")]
-        refused = [fnmatch.translate(g[1:]) for g in globs if g.startswith("!")]
-        compiled = _globs[globs] = (
-            re.compile("|".join(wanted)) if wanted else None,
-            re.compile("|".join(refused)) if refused else None,
-        )
-    yes, no = compiled
+    wanted, refused = _compiled(globs)
     text = value or ""
-    return (yes is None or yes.match(text) is not None) and (no is None or no.match(text) is None)
+    return (wanted is None or wanted.match(text) is not None) and (refused is None or refused.match(text) is None)
+
+
+@lru_cache(maxsize=4096)
+def _compiled(globs: tuple[str, ...]) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
+    wanted = [fnmatch.translate(glob) for glob in globs if not glob.startswith("!")]
+    refused = [fnmatch.translate(glob[1:]) for glob in globs if glob.startswith("!")]
+    return (
+        re.compile("|".join(wanted)) if wanted else None,
+        re.compile("|".join(refused)) if refused else None,
+    )

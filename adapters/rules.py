@@ -261,7 +261,7 @@ def _rewrite(position: int, stage: Stage, redactors: Sequence[Redactor], etag: s
         priority=rule.priority,
         mode=rule.mode,
         result=stage.result,
-        patch=escape(patch)[0],
+        patch=patch,
         headers=changed_headers(before.headers, after.headers),
         duration_us=round(stage.duration_us, 1),
         bytes_before=sizes[0],
@@ -269,10 +269,11 @@ def _rewrite(position: int, stage: Stage, redactors: Sequence[Redactor], etag: s
         ruleset=etag,
     )
     if isinstance(after.effect, Block):
-        rewrite["reason"] = escape(redacted(after.effect.reason, redactors))[0]
+        rewrite["reason"] = redacted(after.effect.reason, redactors)
     if stage.error is not None:
-        rewrite["error"] = escape(redacted(stage.error, redactors))[0]
-    return rewrite
+        rewrite["error"] = redacted(stage.error, redactors)
+    escaped: Rewrite = escape(rewrite)[0]
+    return escaped
 
 
 def changed_headers(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

@@ -225,10 +225,14 @@ class ProviderCall:
         headers = passed.headers
         self._passed = passed.content
         content = self._copy.body if self._codec_failed else self._passed
-        if self.ruleset is None:
-            self._run(rules.current(), content, headers)
-        else:
+        if self.ruleset is not None:
             self._take_late(content, headers)
+        else:
+            rule_set = rules.current()
+            try:
+                self._run(rule_set, content, headers)
+            except Exception:
+                self._failed(rule_set)
         body = self._body if self._given is self._app else overlay(self._app, self._given, self._body)
         self.changed = body is not self._app
         extra = self._extra_headers(headers)
@@ -340,7 +344,7 @@ def _merged(carried: Mapping[str, Any], before: Mapping[str, Any], after: Mappin
 
 def _foreign(position: int, names: list[str], before: Any, after: Any, etag: str | None) -> Rewrite:
     """The ledger entry of what intercepts that are not ours did, all together: before our rules, or after them."""
-    return Rewrite(
+    entry = Rewrite(
         position=position,
         key="foreign",
         revision=None,
@@ -356,3 +360,5 @@ def _foreign(position: int, names: list[str], before: Any, after: Any, etag: str
         bytes_after=rules.size(after),
         ruleset=etag or "",
     )
+    escaped: Rewrite = escape(entry)[0]
+    return escaped

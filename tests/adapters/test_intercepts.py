@@ -123,6 +123,15 @@ async def test_each_rewrite_is_a_mark_under_its_attempt_with_an_exact_patch(api_
     assert (miss["position"], miss["result"], miss["patch"]) == (1, "miss", [])
 
 
+async def test_texts_of_a_config_that_relay_cannot_hold_are_escaped_in_the_mark() -> None:
+    config = {"key": "k\ud83d", "title": "\ud800", "action": {"type": "block", "message": "no \udc00"}}
+    with rules(config, etag="\ud801"):
+        done = await run(body("chat_completions"), "chat_completions")
+    assert done.call.decision is not None and done.call.decision.key == "k\ud83d"
+    (mark,) = done.rewrites
+    assert [mark[k] for k in ("key", "title", "reason", "ruleset")] == ["k\\ud83d", "\\ud800", "no \\udc00", "\\ud801"]
+
+
 async def test_a_preview_and_a_live_call_agree() -> None:
     configs = [
         {"key": "a", "action": {"type": "system_text", "where": "prepend", "text": "x"}},
