@@ -8,9 +8,12 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.db import connections
+
+from relayweb.database import ensure_migrated
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +42,8 @@ _started: list[tuple[Part, Any]] = []
 
 
 async def start(*, demo: bool = False) -> None:
-    """Start all parts, each before the next needs it; with `demo`, also what makes demo turns."""
+    """Migrate, then start all parts, each before the next needs it; with `demo`, also what makes demo turns."""
+    await asyncio.to_thread(_with_connections_closed, ensure_migrated)
     for part in [*PARTS, DEMO] if demo else PARTS:
         module = importlib.import_module(part.module)
         await _run(part.start, module, part.blocking)
@@ -60,14 +64,14 @@ async def stop() -> None:
 
 async def _run(deed: Callable[[Any], Any], module: Any, blocking: bool) -> None:
     if blocking:
-        await asyncio.to_thread(_with_connections_closed, deed, module)
+        await asyncio.to_thread(_with_connections_closed, partial(deed, module))
     elif inspect.isawaitable(result := deed(module)):
         await result
 
 
-def _with_connections_closed(deed: Callable[[Any], Any], module: Any) -> None:
+def _with_connections_closed(deed: Callable[[], Any]) -> None:
     try:
-        deed(module)
+        deed()
     finally:
         connections.close_all()
 
