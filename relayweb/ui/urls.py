@@ -1,6 +1,6 @@
 from django.urls import URLPattern, URLResolver, include, path
 
-from relayweb.ui import lists, peek, sessions, start, statistics
+from relayweb.ui import compare, lists, peek, sessions, start, statistics
 
 app_name = "ui"
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -10,6 +10,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("jump/", lists.jump, name="jump"),
     path("sessions/", sessions.sessions, name="sessions"),
     path("sessions/<path:session_id>/", sessions.session, name="session"),
+    path("compare/", compare.compare, name="compare"),
     path("statistics/", statistics.statistics, name="statistics"),
     path("statistics/data/", statistics.data, name="statistics-data"),
     path("start/", start.start, name="start"),
