@@ -277,8 +277,7 @@ def overlay(original: Any, baseline: Any, got: Any) -> Any:
 
 
 def _overlay_list(original: list[Any], baseline: list[Any], got: list[Any]) -> list[Any]:
-    if len(got) == len(baseline):
-        return [overlay(o, b, g) for o, b, g in zip(original, baseline, got, strict=True)]
+    """Elements that moved keep their originals; in a list of the same length a changed one is laid over its own."""
     shorter = min(len(got), len(baseline))
     head = 0
     while head < shorter and same(got[head], baseline[head]):
@@ -286,11 +285,17 @@ def _overlay_list(original: list[Any], baseline: list[Any], got: list[Any]) -> l
     tail = 0
     while tail < shorter - head and same(got[-1 - tail], baseline[-1 - tail]):
         tail += 1
+    ours, theirs = original[head : len(original) - tail], baseline[head : len(baseline) - tail]
     known: dict[str | None, list[Any]] = {}
-    for o, b in zip(original[head : len(original) - tail], baseline[head : len(baseline) - tail], strict=True):
+    for o, b in zip(ours, theirs, strict=True):
         known.setdefault(canonical(b), []).append(o)
     middle = []
-    for item in got[head : len(got) - tail]:
-        matches = known.get(canonical(item))
-        middle.append(matches.pop(0) if matches else item)
+    for i, item in enumerate(got[head : len(got) - tail]):
+        moved = known.get(canonical(item))
+        if moved:
+            middle.append(moved.pop(0))
+        elif len(got) == len(baseline):
+            middle.append(overlay(ours[i], theirs[i], item))
+        else:
+            middle.append(item)
     return [*original[:head], *middle, *original[len(original) - tail :]]

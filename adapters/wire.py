@@ -86,7 +86,15 @@ class ProviderCall:
         self.request = request
         self.operation = self._wire.operation if self._wire else provider
         self.response_codec: Any | None = self._wire.codec() if self._wire else None
-        self.facts = Facts(api_mode, provider, model, profile, call_role, session_id, stream)
+        self.facts = Facts(
+            api_mode,
+            _text(provider) or "",
+            _text(model),
+            _text(profile),
+            _text(call_role) or "",
+            _text(session_id),
+            stream,
+        )
         self.decision: Decision | None = None
         self.rewrites: list[Rewrite] = []
         self.ruleset: str | None = None
@@ -327,6 +335,11 @@ def _data(mark: Mapping[str, Any]) -> Any:
 def _unset(value: Any) -> bool:
     """The SDKs' markers for an argument that was not given."""
     return type(value).__name__ in ("NotGiven", "Omit")
+
+
+def _text(value: Any) -> str | None:
+    """A fact about a call, None where the app gave something that is no text, such as a list for a model."""
+    return value if isinstance(value, str) else None
 
 
 def _relay_headers(headers: Mapping[str, Any]) -> dict[str, str]:

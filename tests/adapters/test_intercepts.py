@@ -162,6 +162,14 @@ async def test_a_fault_of_ours_in_carrying_out_rules_never_fails_the_call(
     assert done.call.decision is not None and done.call.decision.key == "k"
 
 
+@pytest.mark.parametrize("model", [None, 5, ["m"], {"m": 1}])
+async def test_a_model_that_is_no_text_does_not_lead_past_the_rules(model: Any) -> None:
+    with rules({"key": "k", "action": {"type": "block", "message": "no"}}):
+        done = await run(body("chat_completions", model=model), "chat_completions")
+        _, _, decision = intercepts.preview(intercepts.current(), {"model": model}, api_mode="chat_completions")
+    assert done.call.decision is not None and decision is not None
+
+
 async def test_many_calls_at_once_keep_their_decisions_apart() -> None:
     block = {"key": "k", "match": {"session": ["odd-*"]}, "action": {"type": "block", "message": "no"}}
     with rules(block):

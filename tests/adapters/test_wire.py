@@ -14,10 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from adapters import wire
+from adapters import json_patch, wire
 from adapters.actions import ACTIONS
 from adapters.actions.base import Action, Draft
 from adapters.intercepts import Rule, RuleSet
+from adapters.json_values import escape, json_equal
 from adapters.wire import ProviderCall
 from tests.adapters.relay_calls import MODES, body, intercept, passing, rules, run, text
 
@@ -489,3 +490,75 @@ def test_whatever_a_rule_makes_of_a_body_is_what_the_provider_gets(api_mode: str
 
 def test_every_action_has_a_distinct_type_title_and_fields() -> None:
     assert all(ACTIONS[name].type == name and ACTIONS[name].title and ACTIONS[name].fields for name in ACTIONS)
+
+
+@each_mode
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32), rounds=st.integers(0, 5))
+def test_any_body_an_app_may_send_passes_with_its_own_objects_and_is_recorded_whole(
+    api_mode: str, seed: int, rounds: int
+) -> None:
+    rng = random.Random(seed)
+    request = body(api_mode)
+    for _ in range(rounds):
+        request = _mutated(request, rng)
+    before = text(request)
+
+    async def check() -> None:
+        done = await run(request, api_mode)
+        assert text(done.sent_body) == before
+        assert all(done.sent[key] is request[key] for key in request)
+        assert json_equal(done.start["data"]["content"], escape(request)[0])
+
+    asyncio.run(check())
+
+
+def _edited(messages: list[Any], rng: random.Random) -> list[Any]:
+    """What a host's intercept may do to the messages of an annotation."""
+    out = copy.deepcopy(messages)
+    kind = rng.choice(["append", "prepend", "drop", "swap", "edit"])
+    if kind == "append":
+        out.append({"role": "user", "content": "appended"})
+    elif kind == "prepend":
+        out.insert(0, {"role": "user", "content": "prepended"})
+    elif kind == "drop" and out:
+        del out[rng.randrange(len(out))]
+    elif kind == "swap" and len(out) > 1:
+        out[0], out[-1] = out[-1], out[0]
+    else:
+        for message in out:
+            if message.get("role") == "user" and isinstance(message.get("content"), str):
+                message["content"] += " edited"
+    return out
+
+
+@each_mode
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32))
+def test_R72_whatever_a_host_does_to_the_messages_all_else_keeps_objects_and_order(api_mode: str, seed: int) -> None:
+    rng = random.Random(seed)
+    request = body(api_mode, big=2**64, note="x\ud83dy")
+    history = "input" if api_mode == "codex_responses" else "messages"
+    where = rng.choice([-10, 10])
+
+    def change(headers: Any, annotation: Any, content: Any) -> Any:
+        annotation.messages = _edited(annotation.messages, rng)
+        return headers, content
+
+    async def check() -> None:
+        with rules(TEMPERATURE), intercept("host", where, passing(change)):
+            done = await run(request, api_mode)
+        sent = done.sent_body
+        others = {k: v for k, v in request.items() if k not in (history, "system", "instructions")}
+        assert text({k: v for k, v in sent.items() if k in others or k == "temperature"}) == text(
+            {**others, "temperature": 0.1}
+        )
+        known = {text(m): m for m in request[history]}
+        assert all(m is known[text(m)] for m in sent[history] if text(m) in known)
+        stage: Any = escape(request)[0]
+        ledger = [*done.rewrites, *(data for name, data in done.late if name == "relay.rewrite")]
+        for rewrite in ledger:
+            stage = json_patch.apply(stage, rewrite["patch"])
+        assert json_equal(stage, escape(sent)[0])
+
+    asyncio.run(check())
