@@ -33,4 +33,6 @@ def api_mode(method: str, path: str) -> str | None:
     if method != "POST":
         return None
     path = "/" + path.strip("/")
+    if "/threads/" in path:  # OpenAI's Assistants have messages of another kind
+        return None
     return next((mode for suffix, mode in _ENDPOINTS if path.endswith(suffix)), None)

@@ -162,7 +162,7 @@ def test_redirects_are_not_followed(web: Web, provider: Provider) -> None:
     assert len(provider.requests) == before + 1
 
 
-async def test_fifty_streams_at_once_keep_their_bytes_and_their_places(web: Web, provider: Provider) -> None:
+async def test_fifty_streams_at_once_keep_their_bytes_and_their_records(web: Web, provider: Provider) -> None:
     streams = {f"many-{i}": chat_stream(*[f"{i}-{j} " for j in range(20)]) for i in range(50)}
     for model, pieces in streams.items():
         spaced = [x for piece in pieces for x in (piece, 0.01)]
@@ -179,6 +179,9 @@ async def test_fifty_streams_at_once_keep_their_bytes_and_their_places(web: Web,
         got = await asyncio.gather(*[one(model) for model in streams])
     for (model, pieces), content in zip(streams.items(), got, strict=True):
         assert content == b"".join(pieces), model
+    for model in streams:
+        turn = await asyncio.to_thread(web.turn_of, model, lambda t: t["status"] == "ok" and t["chunks"] == 22)
+        assert (turn["attempts"], turn["usage"]["total_tokens"], turn["asked"]) == (1, 13, model)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 from typing import Any
 
 import httpx2
@@ -20,7 +21,7 @@ from relayweb.gateway.upstreams import Directory, Target
 from tests.gateway.conftest import Gateway as Web
 from tests.gateway.events import recorded
 from tests.gateway.inprocess import ask
-from tests.gateway.provider import Provider, Script, chat_stream
+from tests.gateway.provider import CUT, HANG, Provider, Script, chat_stream
 
 BODY = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
 STREAM = {"content-type": "text/event-stream"}
@@ -246,3 +247,28 @@ async def test_a_websocket_is_refused() -> None:
 
     await application({"type": "websocket", "path": "/gw/openai/v1/realtime", "headers": []}, receive, send)
     assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+async def test_many_calls_leave_nothing_behind(gateway: Gateway, target: Target, provider: Provider) -> None:
+    def open_files() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    async def some(number: int) -> None:
+        for i in range(10):
+            hang_up = asyncio.Event()
+            model = ("m", "cut-off", "gone")[i % 3]
+            headers = {"x-relay-session-id": f"{number}-{i}"}
+            body = {**BODY, "model": model, "stream": i % 2 == 0}
+            if model == "gone":
+                asyncio.get_running_loop().call_later(0.03, hang_up.set)
+            await ask(gateway, target, "chat/completions", body, headers, hang_up)
+
+    provider.scripts["cut-off"] = Script(headers=STREAM, pieces=[*chat_stream("A")[:1], CUT])
+    provider.scripts["gone"] = Script(headers=STREAM, pieces=[*chat_stream("A")[:1], HANG])
+    await some(0)
+    tasks, files = len(asyncio.all_tasks()), open_files()
+    await asyncio.gather(*[some(number) for number in range(1, 9)])
+    await asyncio.sleep(0.1)
+    assert len(asyncio.all_tasks()) <= tasks
+    assert open_files() <= files + 16  # idle connections to the provider
+    assert gateway.registry.counts()["calls"] == 0
