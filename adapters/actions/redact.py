@@ -34,7 +34,7 @@ def _any(_match: regex.Match[str]) -> bool:
 
 Finder = tuple[Any, Callable[[Any], bool]]
 
-_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+PII: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "email": (r"[\w.!#$%&'*+/=?^`{|}~-]++@[\w-]++(?:\.[\w-]++)+", _any),
     "phone": (r"(?<![\w.])(?:\+\d{1,3}[ .-]?)?(?:\(\d{2,4}\)[ .-]?|\d{2,4}[ .-])\d{3,4}[ .-]?\d{3,4}(?![\w])", _any),
     "credit_card": (r"(?<!\d)(?:\d[ -]?){12,18}\d(?!\d)", _luhn),
@@ -88,7 +88,7 @@ class Redact(Action):
     fields = (
         Field("paths", "list", "Values to hide, e.g. $.messages[*].content or $..email.", default=(), check=_paths),
         Field("patterns", "list", "Regular expressions; what they match is hidden.", default=(), check=_patterns),
-        Field("pii", "list", "Kinds of personal data to find.", default=(), choices=tuple(_KINDS)),
+        Field("pii", "list", "Kinds of personal data to find.", default=(), choices=tuple(PII)),
         Field("replacement", "text", "What is shown instead.", default=MASK),
     )
 
@@ -102,7 +102,7 @@ class Redact(Action):
             raise RuleError("paths", "give paths, patterns or kinds of personal data")
         object.__setattr__(self, "_steps", [_steps(p) for p in self.paths])
         finders: list[Finder] = [(regex.compile(p), _any) for p in self.patterns]
-        finders += [(regex.compile(_KINDS[k][0]), _KINDS[k][1]) for k in self.pii]
+        finders += [(regex.compile(PII[k][0]), PII[k][1]) for k in self.pii]
         object.__setattr__(self, "_finders", finders)
 
     def apply(self, draft: Draft) -> Draft:
