@@ -1,4 +1,4 @@
-"""Frames of the live sockets and of the turn page: columns instead of rows, encoded once for every viewer (docs/live.md)."""
+"""Frames of the live sockets and of the turn page: columns instead of rows, encoded once for all (docs/live.md)."""
 
 from __future__ import annotations
 

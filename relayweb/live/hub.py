@@ -36,7 +36,7 @@ RING_BYTES = 2_000_000
 
 
 class Topic:
-    """What viewers of one turn (or of the list) share: a ring of encoded frames, contiguous from `since` to `cursor`."""
+    """What viewers of one turn (or of the list) share: a ring of frames, contiguous from `since` to `cursor`."""
 
     def __init__(self, key: Key, cursor: int) -> None:
         self.key = key

@@ -145,7 +145,7 @@ class Source:
         for attempt in known.keys() & set(touched):
             sent = known[attempt]
             start = min(sent.marks, sent.contents)
-            found = queries.chunks(attempt, offset=start, limit=5_000)["chunks"]
+            found = (queries.chunks(attempt, offset=start, limit=5_000) or {"chunks": []})["chunks"]
             news = [c for c in found if c["index"] >= sent.marks or c["content"] is not None]
             if not news:
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,8 +33,8 @@ FLAGS = [
 DESKTOP = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}
 
-CSP_WATCH = """addEventListener("securitypolicyviolation", (event) =>
-  console.error(`CSP: ${event.violatedDirective} refused ${event.blockedURI || "inline"} ${event.sourceFile}:${event.lineNumber}`));"""
+CSP_WATCH = """addEventListener("securitypolicyviolation", (event) => console.error(
+  `CSP: ${event.violatedDirective} refused ${event.blockedURI || "inline"} ${event.sourceFile}`));"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -49,7 +50,7 @@ def chromium() -> Iterator[Any]:
     path = os.environ.get("RELAYWEB_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     with playwright.sync_playwright() as p:
         if path is None and not Path(p.chromium.executable_path).exists():
-            pytest.skip("needs Chromium: install it, name it in RELAYWEB_CHROMIUM, or run `playwright install chromium`")
+            pytest.skip("needs Chromium: install it, name it in RELAYWEB_CHROMIUM, or `playwright install chromium`")
         browser = p.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()
@@ -88,10 +89,12 @@ class Complaints(list[str]):
 
 @contextmanager
 def guarded(context: Any, origin: str) -> Iterator[Complaints]:
-    """Collects console errors, CSP reports, script errors and requests to elsewhere; fails at the end if there are any."""
+    """Collects console errors, CSP reports, script errors and requests to elsewhere; fails at the end if any came."""
     said = Complaints()
     context.add_init_script(CSP_WATCH)
-    context.on("console", lambda m: said.append(f"console {m.type}: {m.text}") if m.type in ("error", "warning") else None)
+    context.on(
+        "console", lambda m: said.append(f"console {m.type}: {m.text}") if m.type in ("error", "warning") else None
+    )
     context.on("weberror", lambda e: said.append(f"script: {e.error}"))
 
     def request(asked: Any) -> None:
@@ -109,7 +112,9 @@ def open_page(site: Served, login: dict[str, Any], chromium: Any) -> Iterator[Ca
     """Opens guarded pages: `open_page("/", theme="dark", viewport=PHONE)`; the page has `.complaints`."""
     stack: list[Any] = []
 
-    def make(path: str | None = None, *, theme: str = "light", viewport: dict[str, int] | None = None, **more: Any) -> Any:
+    def make(
+        path: str | None = None, *, theme: str = "light", viewport: dict[str, int] | None = None, **more: Any
+    ) -> Any:
         context = chromium.new_context(
             storage_state=login, color_scheme=theme, viewport=viewport or DESKTOP, base_url=site.url, **more
         )
@@ -133,6 +138,19 @@ def open_page(site: Served, login: dict[str, Any], chromium: Any) -> Iterator[Ca
 def page(open_page: Callable[..., Any]) -> Any:
     """A guarded page, logged in, in the light theme."""
     return open_page()
+
+
+def until(page: Any, expression: str, arg: Any = None, seconds: float = 20) -> Any:
+    """The first true value of a JavaScript function, asked for again and again.
+
+    `page.wait_for_function` would do, but evaluates in the page, where the Content-Security-Policy forbids it.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        if value := page.evaluate(expression, arg):
+            return value
+        assert time.monotonic() < deadline, f"not within {seconds} s: {expression}"
+        page.wait_for_timeout(30)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ EVENT_SHOWN = 24_000
 FLAGS = {
     "synthetic": "The stream has no logical call around this attempt; it counts as one.",
     "late_child": "It began after its parent had ended.",
-    "clock_skew": "It ended before it began: its clock ran differently. Raw times are kept; it counts in no percentile.",
+    "clock_skew": "It ended before it began: its clock ran differently. Raw times are kept.",
     "conflict": "Several different starts or ends were recorded. The earliest is shown, all are kept under Raw.",
     "orphan_drain": "Its stream went on after everything around it had ended.",
     "finish_reason_mismatch": "The stream and the final answer give different finish reasons; both are shown.",
@@ -30,8 +30,22 @@ FLAGS = {
     "flattened": "Nested so deep that it is shown further up.",
 }
 
-ICONS = {"attempt": "llm", "logical_call": "call", "tool": "tool", "turn": "turn", "session": "session", "subagent": "subagent"}
-KINDS = {"attempt": "k-llm", "logical_call": "k-call", "tool": "k-tool", "turn": "k-agent", "session": "k-agent", "subagent": "k-agent"}
+ICONS = {
+    "attempt": "llm",
+    "logical_call": "call",
+    "tool": "tool",
+    "turn": "turn",
+    "session": "session",
+    "subagent": "subagent",
+}
+KINDS = {
+    "attempt": "k-llm",
+    "logical_call": "k-call",
+    "tool": "k-tool",
+    "turn": "k-agent",
+    "session": "k-agent",
+    "subagent": "k-agent",
+}
 
 
 def title(node: Node) -> str:
@@ -138,9 +152,18 @@ def failure(subject: Subject) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         return None
     body = found.get("body")
-    rows = [("Status", found.get("status")), ("Type", found.get("error_type")), ("Request id", found.get("request_id")), ("Retry after", found.get("retry_after"))]
+    rows = [
+        ("Status", found.get("status")),
+        ("Type", found.get("error_type")),
+        ("Request id", found.get("request_id")),
+        ("Retry after", found.get("retry_after")),
+    ]
     text = body if isinstance(body, str) else jsonview.dump(body) if body is not None else ""
-    return {"rows": [(k, str(v)) for k, v in rows if v is not None], "body": text, "message": found.get("message") or ""}
+    return {
+        "rows": [(k, str(v)) for k, v in rows if v is not None],
+        "body": text,
+        "message": found.get("message") or "",
+    }
 
 
 def _times(node: Node, origin: int | None) -> list[Pair]:
@@ -148,11 +171,27 @@ def _times(node: Node, origin: int | None) -> list[Pair]:
     told = [("Started", str(node.get("started_at") or formats.UNKNOWN))]
     if start is not None and origin is not None and start != origin:
         told.append(("after the turn began", formats.duration(start - origin)))
-    told.append(("Ended", str(node.get("ended_at") or ("still running" if node["status"] == "running" else formats.UNKNOWN))))
+    told.append(
+        ("Ended", str(node.get("ended_at") or ("still running" if node["status"] == "running" else formats.UNKNOWN)))
+    )
     told.append(("Duration", formats.duration(node.get("duration_us"))))
     if node.get("ttft_us") is not None:
         told.append(("First token after", formats.duration(node["ttft_us"])))
     return told
+
+
+_ROUTE = (
+    ("Model", "model"),
+    ("Provider", "provider"),
+    ("Wire format", "api_mode"),
+    ("Role", "call_role"),
+    ("Request id", "api_request_id"),
+    ("Tool call id", "tool_call_id"),
+    ("Session", "session_id"),
+    ("Profile", "profile"),
+    ("Category", "category"),
+    ("Outcome", "outcome"),
+)
 
 
 def sections(subject: Subject) -> list[tuple[str, list[Pair]]]:
@@ -162,15 +201,22 @@ def sections(subject: Subject) -> list[tuple[str, list[Pair]]]:
     node = subject.node
     turn = queries.turn_row(subject.turn)
     made = [("Time", _times(node, turn.start_us if turn else None))]
-    route = [("Model", "model"), ("Provider", "provider"), ("Wire format", "api_mode"), ("Role", "call_role"), ("Request id", "api_request_id"),
-             ("Tool call id", "tool_call_id"), ("Session", "session_id"), ("Profile", "profile"), ("Category", "category"), ("Outcome", "outcome")]  # fmt: skip
-    made.append(("What it is", [(label, str(node[key])) for label, key in route if node.get(key) is not None]))
+    made.append(("What it is", [(label, str(node[key])) for label, key in _ROUTE if node.get(key) is not None]))
     if node.get("usage") is not None:
         made.append(("Usage", usage(node)))
     if subject.is_attempt:
         streaming = {True: "streamed", False: "in one piece", None: formats.UNKNOWN}[node.get("streaming")]
         made.append(("Answer", [("Came", streaming), ("Chunks", number(node.get("chunk_count"))), *stopped(subject)]))
-    made.append(("On record", [("Scope", str(node["uuid"])), ("Name", str(node.get("name") or formats.UNKNOWN)), ("Last change", f"no. {number(node.get('seq'))}")]))
+    made.append(
+        (
+            "On record",
+            [
+                ("Scope", str(node["uuid"])),
+                ("Name", str(node.get("name") or formats.UNKNOWN)),
+                ("Last change", f"no. {number(node.get('seq'))}"),
+            ],
+        )
+    )
     return [(name, rows) for name, rows in made if rows]
 
 
@@ -185,13 +231,18 @@ def attempts(subject: Subject) -> list[dict[str, Any]]:
         gap = None
         if before and before.get("end_us") is not None and node.get("start_us") is not None:
             gap = node["start_us"] - before["end_us"]
-        told.append({"node": node, "title": title(node), "gap": gap if gap and gap > 0 else None, "error": error_line(node)})
+        told.append(
+            {"node": node, "title": title(node), "gap": gap if gap and gap > 0 else None, "error": error_line(node)}
+        )
         before = node
     return told
 
 
 def children(subject: Subject) -> list[dict[str, Any]]:
-    return [{"node": node, "title": title(node), "detail": detail(node), "error": error_line(node)} for node in subject.children[:100]]
+    return [
+        {"node": node, "title": title(node), "detail": detail(node), "error": error_line(node)}
+        for node in subject.children[:100]
+    ]
 
 
 def event(subject: Subject, seq: int, text: bytes, marks: list[str]) -> dict[str, Any]:

@@ -105,7 +105,6 @@ def _request(subject: Subject, form: str, query: Mapping[str, str]) -> Context:
         body = messages.request(value)
         context["message_count"] = len(body.messages) or None
         if form == "pretty":
-            messages.pair(body, {})
             everything = query.get("all") == "1"
             hidden = 0 if everything else max(0, len(body.messages) - SHOWN_MESSAGES)
             context |= {"body": body, "messages": body.messages[hidden:], "hidden": hidden}
@@ -134,7 +133,7 @@ def _response(subject: Subject, form: str, query: Mapping[str, str]) -> Context:
     }
     if form == "pretty":
         body = messages.response(value)
-        messages.pair(body, subject.tools)
+        messages.pair(body, subject.tools, subject.output_of)
         context["body"] = body
         if not body.understood and value not in (None, {}, ""):
             context |= _document(subject, "response", "json")
@@ -254,6 +253,7 @@ def span_row(node: Mapping[str, Any], origin_us: int | None) -> Context:
     start = node.get("start_us")
     offset = None if start is None or origin_us is None else start - origin_us
     what = facts.title(node)
+    hits = [r for r in node.get("rewrites") or () if r["result"] != "miss"]
     return {
         "uuid": ("call:" if node["role"] == "logical_call" and "synthetic" in node["flags"] else "") + node["uuid"],
         "indent": min(node.get("depth") or 0, 9),
@@ -263,6 +263,6 @@ def span_row(node: Mapping[str, Any], origin_us: int | None) -> Context:
         "start": "–" if offset is None else f"+{offset / 1e6:.3f}",
         "duration": formats.duration(node.get("duration_us")),
         "chunks": node.get("chunk_count"),
-        "rewrites": ", ".join(f"{r['key']} r{r['revision']}" for r in node.get("rewrites") or () if r["result"] != "miss"),
+        "rewrites": ", ".join(f"{r['key']} r{r['revision']}" for r in hits),
         "error": facts.error_line(node),
     }

@@ -86,7 +86,7 @@ def is_container(value: Any) -> bool:
 def inline(value: Any, room: int = INLINE) -> list[Token] | None:
     """A small value on one line, or None."""
     if not isinstance(value, dict | list):
-        return [scalar(value)] if not isinstance(value, str) or len(value) <= max(room, INLINE) else None
+        return [scalar(value)] if not isinstance(value, str) or len(value) <= MAX_TEXT else None
     if not value:
         return [("p", "{}" if isinstance(value, dict) else "[]")]
     if len(value) > 12 or _deep(value, 4) or size_of(value) > room:
@@ -145,7 +145,14 @@ def resolve(document: Any, pointer: str) -> Any:
 
 
 def write(
-    out: Writer, value: Any, *, depth: int = 0, key: str | None = None, comma: bool = False, pointer: str = "", **marks: Any
+    out: Writer,
+    value: Any,
+    *,
+    depth: int = 0,
+    key: str | None = None,
+    comma: bool = False,
+    pointer: str = "",
+    **marks: Any,
 ) -> None:
     """Write a value as indented lines."""
     head: list[Token] = [("k", dump(key)), ("p", ": ")] if key is not None else []
@@ -159,7 +166,9 @@ def write(
         out.put(Line(depth, (*head, *small, *tail), **marks))
         return
     if depth >= MAX_DEPTH or not is_container(value):
-        out.put(Line(depth, (*head, ("f", f"nested deeper: {formats.size(size_of(value))}"), *tail), load=pointer, **marks))
+        out.put(
+            Line(depth, (*head, ("f", f"nested deeper: {formats.size(size_of(value))}"), *tail), load=pointer, **marks)
+        )
         return
     left, right = ("{", "}") if isinstance(value, dict) else ("[", "]")
     out.put(Line(depth, (*head, ("p", left)), **marks))

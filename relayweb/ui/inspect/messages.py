@@ -18,6 +18,8 @@ from relayweb.ui.inspect.jsonview import dump
 
 CUT = 6_000
 """Characters of a text that are shown before it is cut."""
+LOOKED_UP = 16
+"""Tool calls of one message whose results are read beside it."""
 NESTED = 3
 """How deep content inside content (a result that holds blocks) is read."""
 
@@ -38,6 +40,8 @@ class Part:
     parts: list[Part] = field(default_factory=list)
     tool: Mapping[str, Any] | None = None
     """The tool scope that ran for this call."""
+    outcome: str = ""
+    """First words of what the tool gave back."""
 
     @property
     def lines(self) -> SafeString:
@@ -89,10 +93,28 @@ class Body:
 
 
 _SETTINGS = (
-    "model", "stream", "max_tokens", "max_completion_tokens", "max_output_tokens", "temperature", "top_p", "top_k", "seed", "stop",
-    "stop_sequences", "tool_choice", "parallel_tool_calls", "reasoning_effort", "reasoning", "thinking", "response_format", "text",
-    "service_tier", "previous_response_id", "output_config",
-)  # fmt: skip
+    "model",
+    "stream",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "seed",
+    "stop",
+    "stop_sequences",
+    "tool_choice",
+    "parallel_tool_calls",
+    "reasoning_effort",
+    "reasoning",
+    "thinking",
+    "response_format",
+    "text",
+    "service_tier",
+    "previous_response_id",
+    "output_config",
+)
 _CONVERSATION = {"messages", "system", "instructions", "input", "tools"}
 _RESPONSE_FACTS = {"id", "object", "created", "created_at", "completed_at", "type", "model", "usage", "status", "role"}
 
@@ -164,6 +186,10 @@ def _choice(choice: Any, pointer: str) -> Iterator[Message]:
         yield Message("assistant", list(_parts(choice["text"], f"{pointer}/text")), pointer=pointer)
 
 
+def _is_message(item: dict[str, Any]) -> bool:
+    return "role" in item or item.get("type") == "message" or ("content" in item and "type" not in item)
+
+
 def _messages(value: Any, pointer: str, role: str = "user") -> list[Message]:
     """Messages of a list; items of the Responses format that follow each other are one message of the assistant."""
     if not isinstance(value, list):
@@ -171,7 +197,9 @@ def _messages(value: Any, pointer: str, role: str = "user") -> list[Message]:
     made: list[Message] = []
     for n, item in enumerate(value):
         at = f"{pointer}/{n}"
-        if isinstance(item, dict) and ("role" in item or item.get("type") == "message" or "content" in item and "type" not in item):
+        if isinstance(item, dict) and (
+            "role" in item or item.get("type") == "message" or "content" in item and "type" not in item
+        ):
             made.append(_message(item, at, role))
             continue
         parts = list(_parts([item], at, single=True))
@@ -321,7 +349,9 @@ def _block_item(block: dict[str, Any], pointer: str, depth: int) -> Part:
 _BLOCKS: dict[str, Callable[[dict[str, Any], str, int], Part]] = {
     **dict.fromkeys(("text", "input_text", "output_text", "refusal", "summary_text"), _block_text),
     **dict.fromkeys(("thinking", "redacted_thinking", "reasoning", "reasoning.text"), _block_reasoning),
-    **dict.fromkeys(("tool_use", "server_tool_use", "mcp_tool_use", "function_call", "custom_tool_call", "mcp_call"), _block_call),
+    **dict.fromkeys(
+        ("tool_use", "server_tool_use", "mcp_tool_use", "function_call", "custom_tool_call", "mcp_call"), _block_call
+    ),
     **dict.fromkeys(("tool_result", "function_call_output", "custom_tool_call_output"), _block_result),
     **dict.fromkeys(("image", "image_url", "input_image"), _block_image),
     **dict.fromkeys(("document", "file", "input_file", "input_audio", "audio"), _block_file),
@@ -359,7 +389,16 @@ def _call(name: str, given: Any, ident: str, pointer: str) -> Part:
             json.loads(given)
         except (ValueError, RecursionError):
             note = "arguments are not valid JSON"
-    return Part("call", "" if given is None else text[:CUT], title=name, id=ident, note=note, pointer=pointer, size=len(text), cut=len(text) > CUT)
+    return Part(
+        "call",
+        "" if given is None else text[:CUT],
+        title=name,
+        id=ident,
+        note=note,
+        pointer=pointer,
+        size=len(text),
+        cut=len(text) > CUT,
+    )
 
 
 def _result(block: Mapping[str, Any], content: Any, pointer: str, ident: str, depth: int = 0) -> Part:
@@ -388,14 +427,26 @@ def _tools(tools: Any) -> Iterator[dict[str, Any]]:
         yield {"name": str(name), "description": about if isinstance(about, str) else "", "pointer": f"/tools/{n}"}
 
 
-def pair(body: Body, tools: Mapping[str, Mapping[str, Any]]) -> None:
-    """Give each tool call the scope that ran for it, by tool call id."""
+def pair(body: Body, tools: Mapping[str, Mapping[str, Any]], output: Callable[[str], Any]) -> None:
+    """Give each tool call the scope that ran for it, by tool call id, and the first words of what it gave back.
+
+    Args:
+        tools: scopes of the turn by tool call id.
+        output: what a tool scope gave back, by its uuid.
+    """
     stack = [part for message in body.messages for part in message.parts]
+    looked_up = 0
     while stack:
         part = stack.pop()
         stack += part.parts
-        if part.kind == "call" and part.id:
-            part.tool = tools.get(part.id)
+        if part.kind != "call" or part.id not in tools:
+            continue
+        part.tool = tools[part.id]
+        if looked_up < LOOKED_UP:
+            looked_up += 1
+            found = output(str(part.tool["uuid"]))
+            text = found if isinstance(found, str) else "" if found is None else dump(found)
+            part.outcome = " ".join(text[:400].split())[:200]
 
 
 __all__ = ["Body", "Message", "Part", "pair", "preview", "request", "response"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,16 @@ from relayweb.ui.inspect.jsonview import MAX_LINES, Line, dump, lines_of, size_o
 
 TEXT_LIMIT = 400_000
 """Characters of JSON up to which two stages are compared as text."""
+
+
+_ICONS = {
+    "app": "app",
+    "provider": "cloud",
+    "earlier": "undo",
+    "miss": "rewrite-o",
+    "shadow": "rewrite-s",
+    "stop": "blocked",
+}
 
 
 @dataclass
@@ -33,9 +43,14 @@ class Stage:
 
     @property
     def icon(self) -> str:
-        return {"app": "app", "provider": "cloud", "earlier": "undo", "miss": "rewrite-o", "shadow": "rewrite-s", "stop": "blocked"}.get(
-            self.kind, "rewrite"
-        )
+        return {
+            "app": "app",
+            "provider": "cloud",
+            "earlier": "undo",
+            "miss": "rewrite-o",
+            "shadow": "rewrite-s",
+            "stop": "blocked",
+        }.get(self.kind, "rewrite")
 
     @property
     def css(self) -> str:
@@ -66,13 +81,19 @@ class Pipeline:
     """
 
     def __init__(
-        self, recorded: Sequence[Mapping[str, Any]], request: Mapping[str, Any], earlier_body: Any, earlier: Mapping[str, Any] | None
+        self,
+        recorded: Sequence[Mapping[str, Any]],
+        request: Mapping[str, Any],
+        earlier_body: Any,
+        earlier: Mapping[str, Any] | None,
     ) -> None:
         self.request = request
         self.stages: list[Stage] = []
         if earlier is not None:
             name = f"Attempt {earlier.get('attempt') or '?'} got"
-            self._add("earlier", name, earlier_body, first=str(earlier.get("model") or ""), second=_counted(earlier_body))
+            self._add(
+                "earlier", name, earlier_body, first=str(earlier.get("model") or ""), second=_counted(earlier_body)
+            )
         for stage in recorded:
             self._take(stage)
 
@@ -86,12 +107,12 @@ class Pipeline:
             self._add("app", "App sent", stage["body"], first=str(model or ""), second=_counted(stage["body"]))
         elif name == "provider":
             escaped = len(self.request.get("escaped") or ())
-            said = f"{escaped} value{'s' if escaped != 1 else ''} escaped" if escaped else self._provider_words(stage["body"])
+            said = f"{escaped} value{'s' if escaped != 1 else ''} escaped" if escaped else self._change(stage["body"])
             self._add("provider", "Provider got", stage["body"], first=said, second=_counted(stage["body"]))
         else:
             self._intercept(stage)
 
-    def _provider_words(self, body: Any) -> str:
+    def _change(self, body: Any) -> str:
         first = next((s for s in self.stages if s.kind == "app"), None)
         if first is None:
             return ""
@@ -105,8 +126,7 @@ class Pipeline:
         kind = "shadow" if shadow and result != "miss" else {"hit": "hit", "miss": "miss"}.get(result, "stop")
         before, after = stage.get("bytes_before"), stage.get("bytes_after")
         change = after - before if isinstance(before, int) and isinstance(after, int) else 0
-        patch = stage.get("patch") if isinstance(stage.get("patch"), list) else []
-        headers = stage.get("headers") if isinstance(stage.get("headers"), list) else []
+        patch, headers = ([*found] if isinstance(found := stage.get(k), list) else [] for k in ("patch", "headers"))
         said = [f"{'shadow, ' if shadow else ''}{result}"]
         if result == "hit":
             count = len(patch) + len(headers)
@@ -163,13 +183,14 @@ class Pipeline:
         for stage in self.stages[min(a, b) + 1 : max(a, b) + 1]:
             if stage.key:
                 what = "would have changed" if stage.kind == "shadow" else "changed"
-                lines.append(Line(0, (("x", f"{stage.key}: {len(stage.patch) or 'nothing'} {what if stage.patch else ''}".strip()),), mark="fold"))
+                said = f"{stage.key}: {len(stage.patch)} {what}" if stage.patch else f"{stage.key}: nothing"
+                lines.append(_note(said))
                 lines += [line for op in stage.patch for line in lines_of(op, 60)[0]]
                 changes += len(stage.patch)
                 if stage.problem:
-                    lines.append(Line(0, (("x", f"The patch does not fit what was recorded: {stage.problem}"),), mark="fold"))
+                    lines.append(_note(f"The patch does not fit what was recorded: {stage.problem}"))
         if not lines:
-            lines = [Line(0, (("x", "No intercept ran between these two."),), mark="fold")]
+            lines = [_note("No intercept ran between these two.")]
         return structure.Difference(lines[:MAX_LINES], changes, max(0, len(lines) - MAX_LINES))
 
     def blamed(self) -> structure.Difference:
@@ -181,10 +202,7 @@ class Pipeline:
         told = structure.blamed_lines(root)
         # What changed after the last intercept is nobody's: the overlay puts it there; such lines carry no name.
         named = {n: s.index for n, s in enumerate(ours) if s.key}
-        told.lines = [
-            Line(line.depth, line.tokens, line.mark, named.get(line.by) if line.by is not None else None, line.load, line.first)
-            for line in told.lines
-        ]
+        told.lines = [replace(line, by=named.get(line.by) if line.by is not None else None) for line in told.lines]
         told.changes = sum(1 for line in told.lines if line.first and line.by is not None)
         return told
 
@@ -193,11 +211,14 @@ class Pipeline:
         return not any(s.kind in ("hit", "stop") for s in self.stages)
 
 
+def _note(text: str) -> Line:
+    return Line(0, (("x", text),), mark="fold")
+
+
 def _text_difference(before: Any, after: Any) -> structure.Difference:
     old, new = dump(before, indent=2), dump(after, indent=2)
     if len(old) + len(new) > TEXT_LIMIT:
-        line = Line(0, (("x", "Too long to compare as text; see Structure."),), mark="fold")
-        return structure.Difference([line], 0, 0)
+        return structure.Difference([_note("Too long to compare as text; see Structure.")], 0, 0)
     lines: list[Line] = []
     changes = 0
     for text in difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2):
@@ -207,5 +228,5 @@ def _text_difference(before: Any, after: Any) -> structure.Difference:
         changes += mark in ("add", "del")
         lines.append(Line(0, (("x", text if mark == "fold" else text[1:]),), mark=mark))
     if not lines:
-        lines = [Line(0, (("x", "No difference."),), mark="fold")]
+        lines = [_note("No difference.")]
     return structure.Difference(lines[:MAX_LINES], changes, max(0, len(lines) - MAX_LINES))

@@ -57,7 +57,9 @@ def rhythm(chunks: Sequence[Mapping[str, Any]], start_us: int | None) -> Rhythm:
     return made
 
 
-def table(chunks: Sequence[Mapping[str, Any]], start_us: int | None, made: Rhythm, whole: bool = False) -> list[dict[str, Any]]:
+def table(
+    chunks: Sequence[Mapping[str, Any]], start_us: int | None, made: Rhythm, whole: bool = False
+) -> list[dict[str, Any]]:
     """Rows of the chunk table: all of a short stream, else the ends and what surrounds a stall or a change of kind.
 
     A run that is left out is a row `{"more": n}`.

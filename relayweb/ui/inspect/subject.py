@@ -48,7 +48,7 @@ class Subject:
     @property
     def final(self) -> bool:
         """Nothing more is expected of it."""
-        return self.node["status"] != "running"
+        return bool(self.node["status"] != "running")
 
     @cached_property
     def request(self) -> dict[str, Any]:
@@ -76,7 +76,9 @@ class Subject:
             row = self.uuid
         if row is None:
             return [self.node] if self.is_attempt else []
-        found = queries.read_rows(Scope.objects.filter(logical_uuid=row, role="attempt").order_by("attempt", "start_us"))
+        found = queries.read_rows(
+            Scope.objects.filter(logical_uuid=row, role="attempt").order_by("attempt", "start_us")
+        )
         return [rows.node(r) for r in found]
 
     @cached_property
@@ -96,6 +98,10 @@ class Subject:
         found = queries.read_rows(Scope.objects.filter(turn_uuid=home, role="tool", tool_call_id__isnull=False))
         return {row.tool_call_id: rows.node(row) for row in found if row.tool_call_id}
 
+    def output_of(self, uuid: str) -> Any:
+        """What another scope gave back."""
+        return _read(bodies.response(UUID(uuid))).get("response")
+
     @cached_property
     def children(self) -> list[Node]:
         found = queries.read_rows(Scope.objects.filter(parent_uuid=self.uuid).order_by("start_us")[:200])
@@ -110,9 +116,9 @@ class Subject:
         kind, _, number = of.partition(":")
         if kind == "stage":
             return self.rewrites["stages"][int(number) if number.isdecimal() else -1]["body"]
-        found = {"request": self.request, "app": self.request, "input": self.request, "response": self.response, "output": self.response}
         key = {"input": "request", "output": "response"}.get(kind, kind)
-        return found[kind][key]
+        holder = {"request": self.request, "app": self.request, "response": self.response}[key]
+        return holder[key]
 
 
 def _read(texts: dict[str, Any] | None) -> dict[str, Any]:

@@ -16,9 +16,9 @@ test("children come in the order they began, whatever order they were told in", 
   assert.deepEqual(names, ["a1", "a2", "a3", "late"]);
 });
 
-test("calls are numbered within their turn or sub-agent", () => {
+test("calls are numbered within their turn or sub-agent, side tasks apart", () => {
   const m = model();
-  assert.deepEqual(["call", "quiet", "s1", "stop"].map((id) => m.ordinal[m.find(id)]), [1, 2, 1, 3]);
+  assert.deepEqual(["call", "quiet", "s1", "stop"].map((id) => m.ordinal[m.find(id)]), [1, 2, 1, 1]);
 });
 
 test("a running scope has no end, and gets one by a later frame", () => {

@@ -5,6 +5,7 @@ const MINUS = "−";
 /** Seconds on an axis whose ticks stand `step` seconds apart: "1:45", "0.25 s". */
 export function clock(seconds, step = 1) {
   if (seconds < 0) return MINUS + clock(-seconds, step);
+  if (seconds === 0) return "0 s";
   const digits = step >= 1 ? 0 : Math.min(6, Math.ceil(-Math.log10(step) - 1e-9));
   if (step < 1e-3 || (seconds < 1e-3 && seconds > 0)) return `${Math.round(seconds * 1e6)} µs`;
   const whole = Number(seconds.toFixed(digits));

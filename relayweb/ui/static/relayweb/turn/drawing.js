@@ -97,6 +97,7 @@ function drawLane(frame, lane, row) {
     else if (model.status[i] === BLOCKED && right - left < SLIM) blocked(frame, i, left, mid, labels);
     else if (right - left < THIN) {
       tick(frame, model, i, left, mid);
+      if (!lane.packed && (model.status[i] === FAILED || model.status[i] === INTERRUPTED)) cross(frame.ctx, left + 10, mid, frame.palette[`st-${STATUSES[model.status[i]]}`]);
       const hits = model.col.rewrites[i]?.length && count < 400 ? model.hits(i) : [];
       if (hits.length) diamonds(frame, hits, left, mid, false);
       if (k + 1 >= count || x(lane.starts[k + 1]) - right > 46) label(frame, lane, k, left, left + 2, labels);
@@ -204,7 +205,7 @@ function bar(frame, lane, k, from, to, middle, labels) {
   }
   ring(frame, i, left, right, mid, height / 2);
   diamonds(frame, model.hits(i), left, mid, scene.selected === i);
-  if ((model.kind[i] === TOOL || model.kind[i] === SCOPE) && right - left > 44) inside(frame, i, left, right, labels, lane);
+  if ((model.kind[i] === TOOL || model.kind[i] === SCOPE) && right - left > 44) inside(frame, lane, k, left, right, labels);
   else label(frame, lane, k, left, right, labels);
 }
 
@@ -293,7 +294,7 @@ function firstToken(ctx, px, from, to, top, height, palette) {
   ctx.fill();
 }
 
-function backoff({ ctx, palette, x, size, narrow, edge }, lane, mid, labels) {
+function backoff({ ctx, scene, palette, x, size, narrow, edge }, lane, mid, labels) {
   const from = x(lane.backoff[0]);
   const to = x(lane.backoff[1]);
   if (to < edge.left || from > edge.right) return;
@@ -306,7 +307,11 @@ function backoff({ ctx, palette, x, size, narrow, edge }, lane, mid, labels) {
   hatch(ctx, from, mid - 4, to - from - 1, 8, palette);
   const text = `back-off ${span(lane.backoff[1] - lane.backoff[0])}`;
   if (textWidth(ctx, font(palette, 400, 10), text) < to - from - 24) labels.push({ text, at: (from + to) / 2 - 6, align: "center", colour: palette["text-2"], halo: true, size: 10 });
-  else if (!narrow) labels.push({ text, at: from - 5, align: "right", colour: palette["text-3"], size: 10.5 });
+  else if (!narrow) {
+    // The ◆ of the attempt may reach over a short gap.
+    const signs = scene.model.hits(lane.items[0]).length * 9 + 4;
+    labels.push({ text, at: Math.min(from - 5, to - signs - 6), align: "right", colour: palette["text-3"], size: 10.5 });
+  }
 }
 
 /** A late child hangs by a thread from the end of its parent. */
@@ -325,8 +330,10 @@ function leader({ ctx, palette, x, edge }, lane, mid) {
   ctx.fill();
 }
 
-function inside({ ctx, scene, palette }, i, left, right, labels, lane) {
+function inside(frame, lane, k, left, right, labels) {
+  const { ctx, scene, palette } = frame;
   const { model } = scene;
+  const i = lane.items[k];
   const room = right - left - 12;
   const face = font(palette, 500);
   const text = fitted(ctx, face, model.col.name[i] ?? "", room);
@@ -334,7 +341,9 @@ function inside({ ctx, scene, palette }, i, left, right, labels, lane) {
   const bad = model.status[i] === FAILED || model.status[i] === INTERRUPTED;
   if (model.status[i] === RUNNING) return;
   const late = lane.leader === undefined ? "" : ` · began ${span(model.start[i] - lane.leader)} after its parent ended`;
-  labels.push({ text: bad ? beside(model, i) : span(model.end[i] - model.start[i]) + late, at: right + (bad ? 16 : 7), left, align: "left", colour: bad ? palette["st-failed"] : palette["text-2"], next: true });
+  const after = right + (bad ? 16 : 7);
+  const said = bad ? beside(model, i) : span(model.end[i] - model.start[i]) + late;
+  labels.push({ text: said, at: after, left, align: "left", colour: bad ? palette["st-failed"] : palette["text-2"], room: labelRoom(frame, lane, k, after) - 6 });
 }
 
 /** Attempts side by side share one label: how long the call took, and which of them won. */
@@ -377,8 +386,10 @@ function drawLabels(frame, lane, labels, mid) {
     if (item.left !== undefined) {
       const stop = Math.min(size.width - 4, at < line - 4 ? line - 4 : Infinity);
       const room = Math.min(item.room ?? Infinity, stop - at);
+      const brief = text.split(" · ")[0];
       if (width > room) {
-        if (!lane.packed && item.left - width > size.gutter + 4) [at, align] = [item.left, "right"];
+        if (!lane.packed && !lane.backoff && item.left - width > size.gutter + 4) [at, align] = [item.left, "right"];
+        else if (textWidth(ctx, face, brief) <= room) text = brief;
         else text = room > 60 ? fitted(ctx, face, text, room) : "";
       }
     }

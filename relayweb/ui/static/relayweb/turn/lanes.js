@@ -86,11 +86,11 @@ function collect(model, root) {
   return parts;
 }
 
-/** A session that only wraps turns adds nothing to see. */
+/** A session that only wraps turns, or a sub-agent with one turn and nothing else, adds nothing to see. */
 function transparent(model, i) {
-  if (model.col.role[i] !== "session") return false;
   const kids = model.children(i);
-  return kids.length > 0 && kids.every((kid) => model.kind[kid] === AGENT);
+  const wraps = kids.length > 0 && kids.every((kid) => model.kind[kid] === AGENT);
+  return wraps && (model.col.role[i] === "session" || kids.length === 1);
 }
 
 function entries(model, parts, depth, folds) {

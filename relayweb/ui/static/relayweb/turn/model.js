@@ -163,9 +163,11 @@ export class TurnModel {
     const counters = new Map();
     for (const i of order) {
       if (this.kind[i] !== CALL) continue;
-      const home = this.home(i);
-      counters.set(home, (counters.get(home) ?? 0) + 1);
-      this.ordinal[i] = counters.get(home);
+      // Side tasks are known by their own names and do not disturb the numbers of the rest.
+      const role = this.col.call_role[i];
+      const key = `${this.home(i)}${role?.includes(":") ? role : ""}`;
+      counters.set(key, (counters.get(key) ?? 0) + 1);
+      this.ordinal[i] = counters.get(key);
     }
   }
 

@@ -16,6 +16,7 @@ const timeline = page.querySelector("relay-timeline");
 const model = new TurnModel();
 const state = readUrl();
 let live = null;
+let chasing = state.s === undefined;
 
 // ---- State in the URL ----
 function readUrl() {
@@ -76,6 +77,7 @@ async function texts(attempt) {
 /** Tells the views what a frame changed. */
 function spread(done) {
   if (!(done.shape || done.nodes || done.chunks)) return;
+  if (done.shape) chase();
   tree.update(done);
   timeline.update(done);
   inspector.update(done);
@@ -143,8 +145,9 @@ function foot() {
 // ---- Selection ----
 const inspector = new Inspector(page.querySelector("#inspector"), { url: (scope) => scopeUrl.replace("00000000-0000-0000-0000-000000000000", scope), model, state, stream, texts, changed: () => writeUrl(), select: selectUuid });
 
-function select(i, { push = true, from = null } = {}) {
+function select(i, { push = true, from = null, chased = false } = {}) {
   if (i < 0) return;
+  if (!chased) chasing = false;
   const next = model.col.uuid[i];
   const same = state.s === next;
   if (!same) Object.assign(state, { s: next, a: undefined, b: undefined, against: undefined, diff: undefined, form: undefined });
@@ -169,6 +172,13 @@ function first() {
   return model.find(uuid);
 }
 
+/** While following, the newest attempt is what is looked at; the first choice of the reader ends that. */
+function chase() {
+  if (!timeline.follow || !chasing || !model.running) return;
+  const i = first();
+  if (i >= 0 && model.col.uuid[i] !== state.s) select(i, { push: false, chased: true });
+}
+
 function nextError(by = 1) {
   const bad = model.troubles();
   if (!bad.length) return;
@@ -187,6 +197,8 @@ function stepTime(by) {
 // ---- Controls ----
 function follow(on) {
   timeline.follow = on;
+  chasing = on;
+  if (on) chase();
   if (on && timeline.fitted) {
     const length = Math.min(timeline.domain, 30);
     timeline.fitted = timeline.domain <= 30;
@@ -330,6 +342,7 @@ function restore(old = {}) {
   } else timeline.fitted = true;
   timeline.settle();
   if (i >= 0) {
+    // What the page chose by itself stays out of the URL: an hour later it would choose something else.
     state.s = model.col.uuid[i];
     tree.select(i);
     timeline.select(i);
@@ -337,6 +350,15 @@ function restore(old = {}) {
   }
   if ((state.view === "table") !== (old.view === "table")) showTable(state.view === "table");
   timeline.dirty();
+}
+
+/** A turn of few lanes leaves its room to the inspector; a size the reader chose stays. */
+function sizeTimeline() {
+  const stack = page.querySelector(".stack");
+  if (stack.style.getPropertyValue("--h-timeline") || matchMedia("(max-width: 860px)").matches) return;
+  const lanes = Math.max(timeline.rows.length + 1, model.running ? 14 : 4);
+  const wanted = 36 + 40 + 22 + lanes * 24 + 10;
+  if (wanted < 414) stack.style.setProperty("--h-timeline", `${wanted}px`);
 }
 
 async function start() {
@@ -349,8 +371,10 @@ async function start() {
   facts();
   foot();
   listen();
+  timeline.follow = model.running && chasing;
   restore();
   splitters(page);
+  sizeTimeline();
   showFollow();
   page.classList.add("ready");
   performance.mark("relay:painted");

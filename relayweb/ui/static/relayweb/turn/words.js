@@ -39,7 +39,7 @@ export function meta(model, i) {
       if (attempts.length === 1 && role !== "primary") return col.model[attempts[0]] ?? callRole(role);
       return role?.includes(":") ? role.split(":")[0] : callRole(role);
     }
-    case AGENT: return model.parent[i] >= 0 && col.role[i] !== "session" ? "sub-agent" : col.role[i] === "session" ? "session" : "";
+    case AGENT: return col.role[i] === "session" ? "session" : col.role[i] === "subagent" ? "sub-agent" : "";
     case TOOL: return col.asked[i] ?? "";
     default: return col.category[i] && col.category[i] !== col.name[i] ? col.category[i] : "";
   }
