@@ -8,13 +8,17 @@ import random
 import re
 import time
 from typing import Any
+from unittest.mock import patch
 
 import httpx2
 import openai
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from adapters import intercepts
 from relayweb.gateway.app import Gateway
+from relayweb.gateway.transport import Transports
 from relayweb.gateway.upstreams import Target
 from tests.gateway.conftest import Gateway as Web
 from tests.gateway.events import recorded, status
@@ -271,6 +275,76 @@ async def test_a_rewritten_request_is_what_the_rules_say_and_nothing_else(
     expected = json.dumps({**json.loads(body), "temperature": 0.5}, separators=(",", ":"))
     assert got.body.decode() == expected
     assert got.header("x-team") == "a" and got.header("x-other") == "1" and got.header("user-agent") is None
+
+
+@pytest.mark.parametrize("more", [{"match": {"model": ["other-*"]}}, {"mode": "shadow"}, {"enabled": False}])
+async def test_rules_that_do_not_apply_leave_the_bytes_alone(provider: Provider, more: dict[str, Any]) -> None:
+    action = {"type": "set_parameters", "parameters": {"temperature": 0.5}}
+    before = intercepts.swap(intercepts.RuleSet.parse([{"key": "idle", "action": action, **more}]))
+    try:
+        body = ODD_BODY.replace(b"MODEL", b"unruled")
+        await call(provider, body)
+    finally:
+        intercepts.swap(before)
+    assert provider.of("unruled")[-1].body == body
+
+
+class Scripted(httpx2.AsyncBaseTransport):
+    """Answers with these pieces, without a network."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces = pieces
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        pieces = self.pieces
+
+        class Stream(httpx2.AsyncByteStream):
+            async def __aiter__(self) -> Any:
+                for piece in pieces:
+                    yield piece
+                    await asyncio.sleep(0)
+
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Stream())
+
+
+fragments = st.lists(
+    st.sampled_from(
+        [
+            b'data: {"choices":[{"index":0,"delta":{"content":"A"}}]}\n\n',
+            b'data: {"choices":[{"index":0,"delta":{"content":"A"}}]}\r\n\r\n',
+            b'data:{"z":18446744073709551616,\ndata:"a":[1e2,null]}\n\n',
+            b": comment\n\n",
+            b"data: [DONE]\n\n",
+            b"data: nonsense\r\r",
+            b"event: error\ndata: {}\n\n",
+            b"\xff\xfe\n",
+            b"\n",
+            b"\r",
+            b"data",
+        ]
+    ),
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("tee", [True, False])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(fragments=fragments, size=st.integers(1, 80))
+def test_any_stream_passes_byte_for_byte(tee: bool, fragments: list[bytes], size: int) -> None:
+    data = b"".join(fragments)
+    pieces = [data[i : i + size] for i in range(0, len(data), size)]
+
+    async def play() -> Any:
+        gateway = Gateway()
+        gateway.transports = Transports(Scripted(pieces))
+        target = Target("demo", "demo://relayweb/v1", "chat_completions")
+        answer = await ask(gateway, target, "chat/completions", streaming("m"))
+        await gateway.close()
+        return answer
+
+    with patch("relayweb.gateway.streaming.foreign_stream_intercepts", lambda: not tee):
+        answer = asyncio.run(play())
+    assert answer.body == data and answer.ended and answer.error is None
 
 
 @pytest.mark.parametrize("stream", [True, False])

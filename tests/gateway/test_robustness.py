@@ -6,6 +6,8 @@ import asyncio
 import gzip
 import json
 import os
+import sqlite3
+import time
 from typing import Any
 
 import httpx2
@@ -188,6 +190,26 @@ def test_an_upstream_made_while_the_server_runs_is_good_at_once(web: Web, provid
     for base_url, expected in (("http://127.0.0.1:9", 502), (provider.url, 200)):
         web.run("upstream", "set", "late", "--base-url", base_url, "--api-mode", "chat_completions")
         assert status() == expected
+
+
+def test_calls_go_through_while_the_database_cannot_be_written_and_are_recorded_after(web: Web) -> None:
+    def call(model: str) -> httpx2.Response:
+        headers = {"x-relay-token": web.key, "x-relay-session-id": model}
+        return httpx2.post(f"{web.url}/gw/mock/chat/completions", json={**BODY, "model": model}, headers=headers)
+
+    call("before-lock")
+    lock = sqlite3.connect(web.home / "relayweb.sqlite3", isolation_level=None)
+    lock.execute("BEGIN EXCLUSIVE")
+    try:
+        began = time.monotonic()
+        for i in range(5):
+            assert call(f"locked-{i}").content == b"".join(chat_stream("A", "B", "C", "D"))
+        assert time.monotonic() - began < 5
+    finally:
+        lock.execute("ROLLBACK")
+        lock.close()
+    for i in range(5):
+        assert web.turn_of(f"locked-{i}", lambda t: t["status"] == "ok", seconds=30)["chunks"] == 6
 
 
 @pytest.mark.django_db(transaction=True)
