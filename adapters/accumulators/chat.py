@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from adapters.accumulators.base import combined, index_of
+
+_HEADING = re.compile(r"\*\*[^*\s]")
+_SENTENCE_ENDS = ".!?:…)\"'`*"
 
 
 class ChatStreamAccumulator:
@@ -159,8 +163,11 @@ class _Choice:
 
 
 def _glued(pieces: list[str], new: str) -> bool:
-    """Whether a new reasoning block starts without a break: a heading right after the end of a sentence."""
-    return bool(pieces) and new.startswith("**") and bool(pieces[-1]) and not pieces[-1][-1].isspace()
+    """Whether a new reasoning block starts without a break: a bold heading right after the end of a sentence."""
+    if not _HEADING.match(new):
+        return False
+    before = "".join(pieces)
+    return before[-1:] in _SENTENCE_ENDS and bool(before) and before.count("**") % 2 == 0
 
 
 def _joined(old: Any, new: Mapping[str, Any]) -> dict[str, Any]:

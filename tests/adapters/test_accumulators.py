@@ -104,6 +104,8 @@ def test_R60_reasoning_refusal_and_glued_blocks() -> None:
     assert out["reasoning_content"] == "**Plan**\n\nlook first.\n\n**Next** step here"
     assert out["refusal"] == "I won't"
     assert out["content"] is None
+    bold = ["use", " ", "**", "bold", "**", " (", "**x**", ") or", "**y**"]
+    assert message(*({"reasoning": piece} for piece in bold))["reasoning"] == "".join(bold)
     assert message({"reasoning": "a"}, {"reasoning": "b"})["reasoning"] == "ab"
 
 
