@@ -10,7 +10,7 @@ from typing import Any
 
 from adapters import failures, faults, marks
 from adapters.actions.base import Block, Respond
-from adapters.json_values import escape, overlay, same, to_json
+from adapters.json_values import escape, frozen, overlay, to_json
 from adapters.options import CallOptions, StreamOptions
 from adapters.places import Place
 from adapters.scopes import emit
@@ -124,11 +124,16 @@ class Attempt:
         self.started = True
         self.error = self.own_error = None
         request = self.wire.outgoing(passed)
-        late = self.wire.late_marks(passed)
-        self.context = self.relay.capture_propagation_context()
-        for name, data in late:
+        self.context = None
+        for name, data in self.wire.late_marks(passed):
             self.mark(name, data)
         return request
+
+    def captured(self) -> Any:
+        """The propagation context of the llm scope; inside Relay's callback only, kept for later."""
+        if self.context is None:
+            self.context = self.relay.capture_propagation_context()
+        return self.context
 
     async def ruled(self, *, streaming: bool) -> Any:
         """Do what our rules decided: a `Respond` to answer with, None to ask the provider.
@@ -186,7 +191,7 @@ class Attempt:
     def mark(self, name: str, data: Any) -> None:
         """Emit a mark under the llm scope; what Relay cannot hold is escaped, failures are only logged."""
         try:
-            emit(self.relay, self.context, name, escape(to_json(data))[0])
+            emit(self.relay, self.captured(), name, escape(to_json(data))[0])
         except Exception as problem:
             faults.note("mark", problem)
 
@@ -218,7 +223,7 @@ class Attempt:
 
     def delivered(self, result: Any, plain: Any, carried: Any, out: Any) -> Any:
         """The provider's own object when Relay passed it on unchanged, else its changed JSON as an object."""
-        if same(out, carried):
+        if out == carried and frozen(out) == frozen(carried):
             return result
         value = overlay(plain, carried, out)
         return self.adapter(value) if self.adapter is not None else changed(result, value)

@@ -57,13 +57,10 @@ def bounded(operation: Callable[[], T], *, seconds: float | None = None) -> T:
 class Scope:
     """One open Relay scope.
 
-    `relay` is the nemo_relay module, `handle` Relay's own handle, `stack` the stack it lives on and `context` the
-    propagation context from which children are made.
+    `relay` is the nemo_relay module, `handle` Relay's own handle and `stack` the stack it lives on.
     """
 
-    __slots__ = ("context", "handle", "name", "relay", "stack")
-
-    context: Any
+    __slots__ = ("_context", "handle", "name", "relay", "stack")
 
     def __init__(
         self,
@@ -78,9 +75,17 @@ class Scope:
         self.relay = relay
         self.name = name
         self.stack = relay.create_scope_stack_from_propagation(parent.context) if parent else relay.create_scope_stack()
+        self._context: Any = None
         with relay.use_scope_stack(self.stack):
             self.handle = relay.scope.push(name, kind, metadata=metadata, input=input)
-            self.context = relay.capture_propagation_context()
+
+    @property
+    def context(self) -> Any:
+        """The propagation context from which children and marks of this scope are made. First asked for while open."""
+        if self._context is None:
+            with self.relay.use_scope_stack(self.stack):
+                self._context = self.relay.capture_propagation_context()
+        return self._context
 
     @property
     def uuid(self) -> str:

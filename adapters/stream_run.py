@@ -14,9 +14,9 @@ from typing import Any
 from adapters import accumulators, loops
 from adapters.attempt import Attempt
 from adapters.chunk_marks import ChunkMarks
-from adapters.json_values import same, to_json
+from adapters.json_values import frozen, holds, to_json
 from adapters.options import StreamOptions
-from adapters.places import managed
+from adapters.places import _MANAGED, managed
 from adapters.scopes import CLOSE_TIMEOUT
 from adapters.views import view
 
@@ -211,7 +211,7 @@ class StreamRun:
         outgoing = attempt.outgoing(passed)
         self._provider_done = False
         if self._marks is None:
-            self._marks = ChunkMarks(attempt.relay, attempt.context, redacted=attempt.wire.redacts)
+            self._marks = ChunkMarks(attempt.relay, attempt.captured(), redacted=attempt.wire.redacts)
         ruled = await attempt.ruled(streaming=True)
         if ruled is not None:
             self._canned_body = ruled.body
@@ -245,6 +245,7 @@ class StreamRun:
 
     async def _pull(self) -> AsyncIterator[Any]:
         accept, to_plain, cut = self.options.accept_chunk, self.options.chunk_json or to_json, self.attempt.cut_after
+        direct = self.options.chunk_json is None
         try:
             while True:
                 if self.blocking:
@@ -255,7 +256,8 @@ class StreamRun:
                     break
                 if accept is not None and not self._call(accept, chunk):
                     break
-                yield self._take(chunk, to_plain(chunk)).carried
+                plain = chunk if direct and type(chunk) is dict and holds(chunk) else to_plain(chunk)
+                yield self._take(chunk, plain).carried
                 if cut is not None and self._produced >= cut:
                     self.attempt.own_error = self.attempt.cut()
                     raise self.attempt.own_error
@@ -264,16 +266,18 @@ class StreamRun:
             await self._close_raw()
 
     async def _next(self) -> Any:
+        token = _MANAGED.set(True)  # as `managed()`, without its cost a chunk
         try:
-            with managed():
-                if self._asynchronous:
-                    return await self._iterator.__anext__()
-                with self._unlooped():
-                    return next(self._iterator)
+            if self._asynchronous:
+                return await self._iterator.__anext__()
+            with self._unlooped():
+                return next(self._iterator)
         except (StopIteration, StopAsyncIteration):
             raise StopAsyncIteration from None
         except BaseException as error:
             raise self.attempt.provider_failed(error) from None
+        finally:
+            _MANAGED.reset(token)
 
     async def _provider(self, function: Callable[..., Any], *arguments: Any) -> Any:
         with self._unlooped():
@@ -284,7 +288,10 @@ class StreamRun:
         return loops.hidden_loop() if self.blocking else nullcontext()
 
     def _take(self, chunk: Any, plain: Any) -> _Produced:
-        produced = _Produced(chunk, plain, *self.attempt.escaped(plain))
+        if holds(plain):
+            produced = _Produced(chunk, plain, plain, [])
+        else:
+            produced = _Produced(chunk, plain, *self.attempt.escaped(plain))
         self._pending.append(produced)
         self._produced += 1
         return produced
@@ -292,7 +299,8 @@ class StreamRun:
     def _collect(self, seen: Any) -> None:
         """Relay shows each chunk after its intercepts, in the order in which it delivers them."""
         self._collected += 1
-        self._kept = min(self._kept, self._produced - self._collected)
+        if self._kept > self._produced - self._collected:
+            self._kept = self._produced - self._collected
         produced = self._found(seen)
         if produced is None:
             self._foreign = self.output_modified = True
@@ -311,7 +319,8 @@ class StreamRun:
     def _found(self, seen: Any) -> _Produced | None:
         """The provider's chunk that this one is; those before it were left out by an intercept."""
         for position, produced in enumerate(self._pending):
-            if same(produced.carried, seen):
+            # What differs is cheap to find; then 1, 1.0 and true, which Python takes for equal, are told apart.
+            if produced.carried == seen and frozen(produced.carried) == frozen(seen):
                 if position:
                     self.output_modified = True
                     for _ in range(position):
