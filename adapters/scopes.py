@@ -46,7 +46,10 @@ def bounded(operation: Callable[[], T], *, seconds: float | None = None) -> T:
         finally:
             done.set()
 
-    threading.Thread(target=work, name="relay-native", daemon=True).start()
+    try:
+        threading.Thread(target=work, name="relay-native", daemon=True).start()
+    except RuntimeError:  # Python 3.12 and later start no thread while the interpreter exits
+        return operation()
     if not done.wait(seconds):
         raise NativeTimeout(f"a Relay operation did not return within {seconds:g} s")
     if outcome[1] is not None:

@@ -17,10 +17,12 @@ from relayweb.recording.nodes import (
     contribution,
     contribution_up,
     names,
+    set_error,
     show_sums,
 )
 from relayweb.recording.recent import Recent
 from relayweb.recording.tables import Tables
+from relayweb.recording.usage import FIELDS as TOKENS
 
 BY_PLACE = 1 << 20  # a hidden flag: where this agent hangs decides its role
 _HOME_ROLES = frozenset(("session", "turn", "subagent"))
@@ -248,7 +250,8 @@ class Linking:
             self._homes[node.uuid] = node
         elif node.home_state is not None:
             node.home_state = None
-            _clear_sums(node)
+            self.revive(node)
+            _own_columns(node)
         if node.role == "logical_call" and node.logical_state is None:
             node.logical_state = Logical()
         if node.told_session is not None and not node.is_home:
@@ -375,7 +378,9 @@ class Linking:
         if node.asked is not None:
             at = _start(node) + (_LATER if (node.call_role or "").startswith("auxiliary") else 0)
             if state.asked_at is None or (at, node.uuid) < (state.asked_at, state.asked_by):
-                state.asked_at, state.asked_by, home.asked = at, node.uuid, node.asked
+                state.asked_at, state.asked_by = at, node.uuid
+                if home.role != "attempt":
+                    home.asked = node.asked
                 changed = True
         if node.ttft_us is not None and node.start_us is not None:
             first = node.start_us + node.ttft_us
@@ -411,7 +416,8 @@ class Linking:
             None,
             b"",
         )
-        home.asked = None
+        if home.role != "attempt":
+            home.asked = None
         for node in self._inside({uuid}):
             if node.turn_uuid == uuid and node.role == "attempt":
                 self._offer(node)
@@ -517,12 +523,15 @@ def _end(node: Node) -> int:
     return node.end_us if node.end_us is not None else node.last_us
 
 
-def _clear_sums(node: Node) -> None:
-    for column in ("logical_calls", "tools", "subagents", "model_names", "provider_names"):
+def _own_columns(node: Node) -> None:
+    """A scope that counts nothing any more shows its own values only."""
+    for column in ("logical_calls", "tools", "subagents", "model_names", "provider_names", "session_id", "turn_id"):
         setattr(node, column, None)
-    if node.role != "attempt":
-        for column in ("chunk_count", "asked", "ttft_us", "usage_complete", "cost_pusd", "wasted_pusd", "session_id"):
-            setattr(node, column, None)
-    if node.role != "logical_call":
-        node.attempts = node.retries = None
     node.is_turn = False
+    call = node.logical_state
+    node.attempts = call.attempts if call else None
+    node.retries = max(call.attempts - 1, 0) if call else None
+    if node.role != "attempt":
+        for column in ("chunk_count", "asked", "ttft_us", "usage_complete", "cost_pusd", "wasted_pusd", *TOKENS):
+            setattr(node, column, None)
+        set_error(node, node.end.error if node.end else None)

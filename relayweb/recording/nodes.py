@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from relayweb.recording.conventions import EndFacts, ErrorFacts, Stream
+from relayweb.recording.masking import mask_text
 from relayweb.recording.models import Scope
 from relayweb.recording.tables import SCOPE_COLUMNS
 from relayweb.recording.usage import FIELDS as TOKENS
@@ -228,3 +229,9 @@ def add_name(text: str | None, name: str | None, by: int) -> str | None:
     if counts[name] <= 0:
         del counts[name]
     return json.dumps(counts, sort_keys=True) if counts else None
+
+
+def set_error(node: Node, error: ErrorFacts | None) -> None:
+    node.error_type = mask_text(error.type) if error and error.type else None
+    node.error_status = error.status if error else None
+    node.error_message = mask_text(error.message) if error and error.message else None

@@ -15,7 +15,6 @@ from relayweb.recording.atof import START, Parsed
 from relayweb.recording.content import Packed
 from relayweb.recording.conventions import (
     EndFacts,
-    ErrorFacts,
     Stream,
     asked_text,
     guess_api_mode,
@@ -24,8 +23,7 @@ from relayweb.recording.conventions import (
     settle,
 )
 from relayweb.recording.linking import BY_PLACE, Linking
-from relayweb.recording.masking import mask_text
-from relayweb.recording.nodes import FLAG, Node
+from relayweb.recording.nodes import FLAG, Node, set_error
 from relayweb.recording.tables import Tables
 from relayweb.recording.usage import FIELDS as TOKENS
 from relayweb.recording.usage import Usage
@@ -113,7 +111,7 @@ class Projection(Linking):
             self._settle_attempt(node)
         elif node.end is not None:
             node.status, node.outcome = node.end.status, node.end.outcome
-            _set_error(node, node.end.error)
+            set_error(node, node.end.error)
         elif node.end_seq is None:
             node.status = "running"
         self.changed(node)
@@ -129,7 +127,7 @@ class Projection(Linking):
         for name in TOKENS:
             setattr(node, name, getattr(told.usage, name))
         node.usage_complete = told.usage.complete if end is not None else False
-        _set_error(node, told.error)
+        set_error(node, told.error)
         if end is not None:
             node.api_mode = node.api_mode or end.api_mode
             node.model = node.model or end.model
@@ -202,7 +200,7 @@ class Projection(Linking):
         metadata = facts.metadata_of(event.envelope)
         node.api_request_id = facts.text_or_none(metadata.get("api_request_id"))
         node.call_role = facts.text_or_none(metadata.get("call_role"))
-        _set_error(node, read_block(data))
+        set_error(node, read_block(data))
         self.needs_link(node)
         self.touch(node, seq, node.start_us, arrived_us)
         self.changed(node)
@@ -222,12 +220,6 @@ def _is_block(event: Parsed) -> bool:
         return True
     data = bytes(event.envelope.data)
     return b'"rejected"' in data and facts.as_dict(event.envelope.data).get("rejected") is True
-
-
-def _set_error(node: Node, error: ErrorFacts | None) -> None:
-    node.error_type = mask_text(error.type) if error and error.type else None
-    node.error_status = error.status if error else None
-    node.error_message = mask_text(error.message) if error and error.message else None
 
 
 def _set_cost(node: Node, end: EndFacts | None, usage: Usage) -> None:

@@ -199,9 +199,9 @@ class Recorder(Projection):
         for uuid, kind, seq, digest, at_ns, flags, _ in self.tables.events(marks | again):
             self._known.setdefault((uuid, kind), []).append(Known(seq, digest, at_ns, flags))
         self.chunks.prefetch(chunked, new)
-        orphans = [seq for _, seq in self.tables.orphans(new)]
-        for event, seq in self._read(orphans):
-            self._orphans.setdefault(event.parent or b"", []).append((event, seq, 0))
+        orphans = {seq: flags for _, seq, flags in self.tables.orphans(new)}
+        for event, seq in self._read(list(orphans)):
+            self._orphans.setdefault(event.parent or b"", []).append((event, seq, orphans[seq]))
 
     def _read(self, seqs: list[int]) -> list[tuple[Parsed, int]]:
         """Events back from the log."""
@@ -276,6 +276,7 @@ class Recorder(Projection):
                     other.flags |= CONFLICT
                     self._flagged[other.seq] = other.flags
         if event.kind == MARK:
+            self._mark_conflict(event, packed, seq, shown)
             return
         node = self.find(event.uuid)
         if node is None:
@@ -285,11 +286,43 @@ class Recorder(Projection):
         self.touch(node, seq, event.at_ns // 1000, 0)
         self.changed(node)
         if shown:
-            start, end = self._told(node.start_seq), self._told(node.end_seq)
+            start, end = self._said(node.start_seq), self._said(node.end_seq)
             mine = (event, packed, seq)
             self.retell(node, mine if event.kind == START else start, mine if event.kind == END else end)
 
-    def _told(self, seq: int | None) -> tuple[Parsed, Packed, int] | None:
+    def _mark_conflict(self, event: Parsed, packed: Packed, seq: int, shown: bool) -> None:
+        scope = self.find(event.parent)
+        if shown:
+            hidden = [other.seq for other in self._known[(event.uuid, MARK)] if other.seq != seq]
+            self.rewrites = [row for row in self.rewrites if row[0] not in hidden]
+            self.tables.drop_rewrites(hidden)
+        if scope is None:
+            if shown:
+                self.mark(event, packed, seq, 0)
+            elif event.parent is not None:
+                self.early.setdefault(event.parent, []).append((event, seq, 0))
+            return
+        scope.flag(FLAG.CONFLICT)
+        self.touch(scope, seq, event.at_ns // 1000, 0)
+        self.changed(scope)
+        if shown:
+            self.mark(event, packed, seq, 0)
+            self._retell_marks(scope)
+
+    def _retell_marks(self, scope: Node) -> None:
+        """Count the marks of a scope again: one of them has been displaced by another."""
+        scope.own_rewrites, scope.failed = 0, None
+        known = {known.seq: known for kinds in self._known.values() for known in kinds}
+        on_record = {seq for _, seq, flags in self.tables.orphans({scope.uuid}) if not flags & CONFLICT}
+        here = {seq for seq, (event, _) in self._taken.items() if event.kind == MARK and event.parent == scope.uuid}
+        for seq in sorted(on_record | here):
+            if seq in known and known[seq].flags & CONFLICT:
+                continue
+            told = self._said(seq)
+            if told is not None:
+                self.mark_of(scope, told[0], seq, 0)
+
+    def _said(self, seq: int | None) -> tuple[Parsed, Packed, int] | None:
         """A shown start or end, from this batch or from the log."""
         if seq is None:
             return None
@@ -302,8 +335,15 @@ class Recorder(Projection):
 
     def create(self, uuid: bytes) -> Node:
         node = super().create(uuid)
-        for event, seq, arrived_us in [*self._orphans.pop(uuid, ()), *self.early.pop(uuid, ())]:
-            self.mark_of(node, event, seq, arrived_us)
+        hidden = {known.seq for same in self._known.values() for known in same if known.flags & CONFLICT}
+        hidden |= {seq for _, seq, flags in self._orphans.get(uuid, ()) if flags & CONFLICT}
+        earlier = [(event, seq, 0) for event, seq, _ in self._orphans.pop(uuid, ())]
+        for event, seq, arrived_us in [*earlier, *self.early.pop(uuid, ())]:
+            if seq in hidden:
+                node.flag(FLAG.CONFLICT)
+                self.touch(node, seq, event.at_ns // 1000, arrived_us)
+            else:
+                self.mark_of(node, event, seq, arrived_us)
         return node
 
     def scope_event(self, event: Parsed, packed: Packed, seq: int, arrived_us: int) -> None:
@@ -331,14 +371,14 @@ class Recorder(Projection):
         if node.revived:
             return
         node.revived = True
-        for event, seq in self._read([s for s in (node.end_seq,) if s is not None]):
+        for event, _ in self._read([s for s in (node.end_seq,) if s is not None]):
             if event.kind == END:
                 node.end = facts.read_scope_end(event, facts.metadata_of(event.envelope), node.role)
         if node.role != "attempt":
             return
         chunks = self.chunks.of(node.uuid)
         node.stream, node.first_chunk_us = chunks.stream, chunks.first_us
-        for event, _ in self._read([seq for _, seq in self.tables.orphans({node.uuid})]):
+        for event, _ in self._read([seq for _, seq, flags in self.tables.orphans({node.uuid}) if not flags & CONFLICT]):
             self.failure(node, event)
 
 

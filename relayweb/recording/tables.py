@@ -231,11 +231,11 @@ class Tables:
         for row in self._in(sql, [self.uuid_in(u) for u in uuids]):
             yield self.uuid_out(row[0]) or b"", row[1], row[2], bytes(row[3]), row[4], row[5], bytes(row[6])
 
-    def orphans(self, scopes: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
-        """(scope, seq) of the marks on record under these scopes."""
-        sql = "SELECT mark_of, seq FROM recording_event WHERE mark_of"
+    def orphans(self, scopes: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
+        """(scope, seq, flags) of the marks on record under these scopes."""
+        sql = "SELECT mark_of, seq, flags FROM recording_event WHERE mark_of"
         for row in self._in(sql, [self.uuid_in(u) for u in scopes]):
-            yield self.uuid_out(row[0]) or b"", row[1]
+            yield self.uuid_out(row[0]) or b"", row[1], row[2]
 
     def put_events(self, rows: list[tuple[int, bytes, int, bytes, bytes | None, int, int, bytes]]) -> None:
         if self.postgres:
@@ -279,6 +279,9 @@ class Tables:
 
     def drop_blocks(self, ids: list[int]) -> None:
         self._many(f"DELETE FROM recording_chunkblock WHERE id = {self._mark}", [(i,) for i in ids])
+
+    def drop_rewrites(self, seqs: list[int]) -> None:
+        self._many(f"DELETE FROM recording_rewrite WHERE seq = {self._mark}", [(seq,) for seq in seqs])
 
     def put_rewrites(self, rows: list[tuple[Any, ...]]) -> None:
         if self.postgres:
