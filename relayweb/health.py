@@ -8,11 +8,12 @@ from relayweb.access.answers import Receive, Scope, Send, answer
 
 
 def state() -> dict[str, Any]:
-    """`{"status": "ok" | "degraded", "writer": {…}}`; degraded names its reason and is still alive."""
+    """`{"status": "ok" | "degraded", "writer": {…}, "gateway": {…}}`; degraded names its reason and is still alive."""
+    from relayweb.gateway.app import counters
     from relayweb.recording.writer import writer
 
     found = writer().state()
-    return {"status": found.get("status", "ok"), "writer": found}
+    return {"status": found.get("status", "ok"), "writer": found, "gateway": counters()}
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:

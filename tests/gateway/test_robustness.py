@@ -237,6 +237,11 @@ def _close_connections() -> None:
     connections.close_all()
 
 
+def test_health_tells_what_went_through_unrecorded(web: Web) -> None:
+    told = web.get("/healthz").json()["gateway"]
+    assert told["lost_calls"] == told["lost_streams"] == told["lost_chunks"] == 0
+
+
 @pytest.mark.parametrize(
     ("path", "status", "text"),
     [
