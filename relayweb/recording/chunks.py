@@ -36,10 +36,10 @@ class _Blocks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._recent: Recent[tuple[int, int, int], _Decoded] = Recent(128)
+        self._recent: Recent[tuple[UUID, int, int], _Decoded] = Recent(128)
 
     def read(self, block: ChunkBlock) -> _Decoded:
-        key = (block.id, block.last_seq, block.count)
+        key = (block.attempt_uuid, block.kind, hash(bytes(block.body)))
         with self._lock:
             found = self._recent.get(key)
         if found is None:
