@@ -2,8 +2,9 @@
 
 For people who write an agent of their own::
 
-    from adapters import turn, wrap
+    from adapters import record_to, turn, wrap
 
+    record_to("http://127.0.0.1:8000", token)
     client = wrap(openai.OpenAI())
     with turn(session="s1"):
         client.chat.completions.create(...)
@@ -12,6 +13,7 @@ Hosts use `adapters.relay_runtime`, `adapters.relay_llm`, `adapters.relay_tools`
 """
 
 from adapters.sdk_clients import wrap
+from adapters.sinks import record_to
 from adapters.turns import turn
 
-__all__ = ["turn", "wrap"]
+__all__ = ["record_to", "turn", "wrap"]

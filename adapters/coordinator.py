@@ -15,6 +15,7 @@ from adapters.runtime_host import NoopRelayRuntime, RelayRuntime
 from adapters.scopes import Scope
 from adapters.sessions import (
     _PROFILE,
+    _TURN,
     EXECUTION_SURFACE_KEY,
     SCOPE_ROLE_KEY,
     TURN_SCOPE,
@@ -195,15 +196,18 @@ class SessionCoordinator:
 SESSION_COORDINATOR = SessionCoordinator()
 
 
-def reset_for_tests() -> None:
-    """Shut all runtimes of the process down and forget them and the current turn."""
-    from adapters.sessions import _TURN
-
+def shutdown_all() -> None:
+    """Shut all runtimes of the process down and forget them."""
     with _lock:
         runtimes = list(_runtimes.values())
         _runtimes.clear()
     for runtime in runtimes:
         runtime.shutdown()
+
+
+def reset_for_tests() -> None:
+    """Forget all runtimes, after their shutdown, and the current turn."""
+    shutdown_all()
     _TURN.set(None)
 
 
@@ -216,5 +220,6 @@ __all__ = [
     "get_runtime",
     "install_runtime",
     "reset_for_tests",
+    "shutdown_all",
     "use_profile",
 ]

@@ -22,6 +22,7 @@ from adapters.coordinator import (
     get_runtime,
     install_runtime,
     reset_for_tests,
+    shutdown_all,
     use_profile,
 )
 from adapters.places import resolve_execution_context
@@ -69,5 +70,6 @@ __all__ = [
     "install_runtime",
     "reset_for_tests",
     "resolve_execution_context",
+    "shutdown_all",
     "use_profile",
 ]
