@@ -44,7 +44,7 @@ class Patience:
     """A call whose client hung up before an answer began, for the retry of an SDK that ran out of time."""
     idle: float = 120.0
     """A turn whose tools run, for the call with their results."""
-    failed: float = 10.0
+    failed: float = 5.0
     """A turn whose last call failed for good, for an agent that tries something else."""
     named: float = 3.0
     """A turn that the client named, for its next call: only the client knows when it is over."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx2
 import openai
+import pytest
 
 from tests.gateway.conftest import Gateway
-from tests.gateway.provider import Provider
+from tests.gateway.provider import CUT, HANG, Provider, Script, chat_stream
 
 HI: list[Any] = [{"role": "user", "content": "hi"}]
 
@@ -51,3 +53,47 @@ def test_the_demo_turn_shows_its_rewrite(web: Gateway) -> None:
         assert "2.18.0" in (answer.choices[0].message.content or "")
     turn = web.turn_of("demo-shown", lambda t: t["status"] == "ok")
     assert turn["usage"]["reasoning_tokens"] > 0
+
+
+def stream_of(web: Gateway, model: str) -> Any:
+    headers = {"x-relay-token": web.key, "x-relay-session-id": model}
+    body = {"model": model, "stream": True, "messages": HI}
+    return httpx2.stream("POST", f"{web.url}/gw/mock/chat/completions", json=body, headers=headers)
+
+
+def text_of(web: Gateway, attempt: dict[str, Any]) -> str:
+    return "".join(c["text"] or "" for c in web.api(f"scopes/{attempt['uuid']}/chunks")["chunks"])
+
+
+def test_a_cut_stream_shows_as_failed_with_its_partial_text(web: Gateway, provider: Provider) -> None:
+    pieces = [*chat_stream("Hel", "lo")[:2], 0.05, CUT]
+    provider.scripts["shown-cut"] = Script(headers={"content-type": "text/event-stream"}, pieces=pieces)
+    with pytest.raises(httpx2.RemoteProtocolError), stream_of(web, "shown-cut") as response:
+        response.read()
+    turn = web.turn_of("shown-cut", lambda t: t["status"] == "failed", seconds=20)
+    (attempt,) = nodes(turn, "attempt")
+    assert attempt["status"] == "failed" and text_of(web, attempt) == "Hello"
+    assert "broke" in attempt["error"]["message"] or "closed" in attempt["error"]["message"]
+
+
+def test_a_hung_up_stream_shows_as_cancelled_with_its_partial_text(web: Gateway, provider: Provider) -> None:
+    pieces = [*chat_stream("Hel", "lo")[:2], HANG]
+    provider.scripts["shown-gone"] = Script(headers={"content-type": "text/event-stream"}, pieces=pieces)
+    with stream_of(web, "shown-gone") as response:
+        got = b""
+        for piece in response.iter_raw():
+            got += piece
+            if b"lo" in got:
+                break
+    turn = web.turn_of("shown-gone", lambda t: t["status"] == "cancelled")
+    (attempt,) = nodes(turn, "attempt")
+    assert attempt["status"] == "cancelled" and text_of(web, attempt) == "Hello"
+
+
+def test_a_provider_that_is_down_shows_as_failed_with_the_reason(web: Gateway) -> None:
+    headers = {"x-relay-token": web.key, "x-relay-session-id": "shown-down"}
+    body = {"model": "m", "messages": HI}
+    assert httpx2.post(f"{web.url}/gw/down/chat/completions", json=body, headers=headers).status_code == 502
+    turn = web.turn_of("shown-down", lambda t: t["attempts"] == 1)
+    (attempt,) = nodes(turn, "attempt")
+    assert attempt["status"] == "failed" and "connect" in attempt["error"]["message"].lower()
