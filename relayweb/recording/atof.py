@@ -73,7 +73,8 @@ def parse(line: bytes) -> Parsed:
     Raises:
         BadEvent: not an event, or one that cannot be recorded.
     """
-    replaced, surrogates = False, ()
+    replaced = False
+    surrogates: tuple[tuple[int, bytes], ...] = ()
     if not line.isascii():
         try:
             line.decode()

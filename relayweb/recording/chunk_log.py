@@ -66,7 +66,7 @@ class ChunkLog:
         self._store = store
         self._attempts: Recent[bytes, Chunks] = Recent(2_000)
         self._facts: dict[bytes, tuple[Piece, bytes, tuple[int | None, ...], ChunkFacts | None]] = {}
-        """By a mark's text with only its index taken out: template, its text and holes, and what it says if anything."""
+        """By a mark's text without its index: its template, the text and holes of that, and what it says if anything."""
         self._unnumbered: list[tuple[Mark, Piece]] = []
         self.dirty: dict[bytes, Chunks] = {}
 
@@ -116,7 +116,7 @@ class ChunkLog:
             chunks.root = event.root
         line, replaced = event.line, event.replaced_text
         if event.envelope.name == names.CHUNKS:
-            kind, numbers = CONTENTS, ()
+            kind = CONTENTS
             if masking.suspects_names(line) or masking.suspects_credentials(bytes(event.envelope.metadata)):
                 line = masking.mask_event(line)
             text = blocks.hole(event, line if line is not event.line else blocks.original(event, line), chunks.root)

@@ -104,7 +104,7 @@ def _read_attempt(facts: ScopeFacts, event: Parsed, packed: Packed, metadata: di
     profile = _without_messages(envelope.category_profile)
     if event.kind == 0:
         data = _members(envelope.data)
-        body_text = data["content"] if "content" in data else envelope.data
+        body_text = data.get("content", envelope.data)
         body = _without_messages(body_text)
     request = read_request(
         metadata.get("api_mode"),

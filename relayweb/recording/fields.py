@@ -9,7 +9,7 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 
-class UuidField(models.Field[Any, uuid.UUID]):
+class UuidField(models.Field[Any, Any]):
     """A `uuid.UUID`: 16 bytes on SQLite (Django's own field spends 32 there), `uuid` on PostgreSQL."""
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str:

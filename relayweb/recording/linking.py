@@ -8,11 +8,13 @@ from typing import Any
 
 from relayweb.recording.nodes import (
     FLAG,
+    INNER,
     NOTHING,
     Home,
     Logical,
     Node,
     add_name,
+    began,
     call_contribution,
     contribution,
     contribution_up,
@@ -27,6 +29,7 @@ from relayweb.recording.usage import FIELDS as TOKENS
 BY_PLACE = 1 << 20  # a hidden flag: where this agent hangs decides its role
 _HOME_ROLES = frozenset(("session", "turn", "subagent"))
 _COARSE_US = 1_000_000  # around a turn it is enough to know to the second that something came in
+_HOMES_DEEP = 1_000
 _LATER = 1 << 62  # an auxiliary call's words stand for the turn only if there are no others
 
 
@@ -86,6 +89,10 @@ class Linking:
         """Make sure that `end`, `stream` and `failed` are known. The writer knows how."""
         raise NotImplementedError
 
+    def own_last_us(self, node: Node) -> int:
+        """The time of the last event of this scope itself. The writer knows."""
+        raise NotImplementedError
+
     # What happened to a scope
 
     def changed(self, node: Node) -> None:
@@ -118,18 +125,21 @@ class Linking:
         for each in (node, parent, home):
             if each is not None:
                 each.seq = max(each.seq, seq)
-                each.last_us = max(each.last_us, node.last_us)
                 each.arrived_us = max(each.arrived_us, arrived_us)
                 self._dirty[each.uuid] = each
                 if each.status == "interrupted" and each.end_seq is None:
                     each.status = "running"
-        above, hops = home, 0
-        while above is not None and above.parent_turn_uuid is not None and hops < 64:
-            above, hops = self.find(above.parent_turn_uuid), hops + 1
-            if above is None or above.arrived_us > arrived_us - _COARSE_US:
+        below, hops = node, 0
+        while home is not None and hops < _HOMES_DEEP:
+            alive = home.arrived_us <= arrived_us - _COARSE_US
+            if home.last_us < below.last_us or alive or below is node:
+                home.last_us = max(home.last_us, below.last_us)
+                home.arrived_us = max(home.arrived_us, arrived_us)
+                home.seq = max(home.seq, seq)
+                self._dirty[home.uuid] = home
+            elif hops:
                 break
-            above.arrived_us, above.seq = arrived_us, max(above.seq, seq)
-            self._dirty[above.uuid] = above
+            below, home, hops = home, self.find(home.parent_turn_uuid), hops + 1
 
     def _linked_parent(self, node: Node) -> Node | None:
         return None if node.top or node.parent_uuid == node.uuid else self.find(node.parent_uuid)
@@ -153,8 +163,10 @@ class Linking:
             self._number_attempts(uuid)
         for node in list(self._ended.values()):
             self._check_children(node)
-        for home in self._homes.values():
+        self._tell_sessions_up()
+        for home in list(self._homes.values()):
             self._show_home(home)
+        self._tell_sessions_down()
         changed = list(self._dirty.values())
         self._clear()
         return changed
@@ -162,7 +174,7 @@ class Linking:
     def _clear(self) -> None:
         self._dirty, self._to_link, self._homes, self._ended = {}, {}, {}, {}
         self._recount, self._renumber, self._absent = set(), set(), set()
-        self._told, self.rewrites = [], []
+        self._told = []  # rewrites stay until the recorder has written them
         self._touched, self._waited = {}, set()
 
     def abandon(self) -> None:
@@ -201,11 +213,10 @@ class Linking:
         while stack:
             node = stack.pop()
             self._to_link.pop(node.uuid, None)
-            before = (node.turn_uuid, node.logical_uuid, node.is_home, node.role, node.parent_turn_uuid)
-            was_new, old_home = node.new, node.turn_uuid
+            before, was_new, old_home = node.linked, node.new, node.turn_uuid
             self._link(node)
-            after = (node.turn_uuid, node.logical_uuid, node.is_home, node.role, node.parent_turn_uuid)
-            if not was_new and before != after:
+            node.linked = node.place()
+            if not was_new and before != node.linked:
                 stack += self._children(node, old_home)
             node.new = False
 
@@ -214,7 +225,7 @@ class Linking:
         return [n for n in found if n.parent_uuid == node.uuid and n.uuid != node.uuid]
 
     def _inside(self, homes: set[bytes], *, homes_too: bool = False) -> list[Node]:
-        """The scopes that these homes count, those changed in this batch included; with `homes_too` homes below them."""
+        """The scopes that these homes count, and with `homes_too` the homes below them; as of this batch."""
         rows = [*self.tables.members(homes), *(self.tables.inner_homes(homes) if homes_too else ())]
         found = {row[0]: self._remember(row) for row in rows}
         for node in self._dirty.values():
@@ -228,7 +239,8 @@ class Linking:
         implicit = node.parent_uuid is None or node.root_uuid in (None, node.uuid, node.parent_uuid)
         node.flag(FLAG.MISSING_PARENT, parent is None and not implicit)
         if node.flags & BY_PLACE:
-            nested = node.told_session is not None and parent is not None
+            told = node.told_session or (node.home_state.own_session if node.home_state else None)
+            nested = told is not None and parent is not None
             node.role = "turn" if parent is None else "subagent" if nested else "scope"
         node.is_home = parent is None or node.role in _HOME_ROLES
         node.is_session = node.role in ("session", "subagent") or (parent is None and bool(node.flags & BY_PLACE))
@@ -251,11 +263,12 @@ class Linking:
         elif node.home_state is not None:
             node.home_state = None
             self.revive(node)
+            node.last_us = self.own_last_us(node)
             _own_columns(node)
         if node.role == "logical_call" and node.logical_state is None:
             node.logical_state = Logical()
         if node.told_session is not None and not node.is_home:
-            self.tell_session(node, _start(node) * 1000, node.told_session)
+            self.tell_session(node, began(node) * 1000, node.told_session)
         if node.uuid not in self._touched:
             self._touched[node.uuid] = (node, node.seq, node.arrived_us)
         self._dirty[node.uuid] = node
@@ -296,6 +309,8 @@ class Linking:
         if node.is_home:
             self._homes[node.uuid] = node
         if node.role == "logical_call":
+            state = node.logical_state = node.logical_state or Logical()
+            node.attempts, node.retries = state.attempts, max(state.attempts - 1, 0)
             self._check_success(node)
 
     def _add(self, node: Node, adds: tuple[int, ...], named: tuple[str | None, str | None]) -> None:
@@ -339,8 +354,8 @@ class Linking:
             node.model_names = add_name(node.model_names, named[0], sign)
             node.provider_names = add_name(node.provider_names, named[1], sign)
 
-    def _add_call(self, to: bytes | None, node: Node, adds: tuple[int, int, int], sign: int) -> None:
-        if to is None or to == node.uuid or adds == (0, 0, 0):
+    def _add_call(self, to: bytes | None, node: Node, adds: tuple[int, int, int, int], sign: int) -> None:
+        if to is None or to == node.uuid or not adds[0]:
             if sign > 0 and node.role == "attempt" and to == node.uuid:
                 node.attempt = 1
             return
@@ -351,13 +366,12 @@ class Linking:
         state.attempts += sign * adds[0]
         state.ok += sign * adds[1]
         state.open += sign * adds[2]
-        call.attempts = state.attempts
-        call.retries = max(state.attempts - 1, 0)
         if call.calls is not None and adds[0]:
             if sign > 0:
-                call.calls[node.uuid] = _start(node)
+                call.calls[node.uuid] = began(node)
             else:
                 call.calls.pop(node.uuid, None)
+        call.attempts, call.retries = state.attempts, max(state.attempts - 1, 0)
         self._renumber.add(to)
         self._dirty[call.uuid] = call
         self._add(call, contribution(call), names(call))
@@ -376,7 +390,7 @@ class Linking:
         state = home.home_state
         changed = False
         if node.asked is not None:
-            at = _start(node) + (_LATER if (node.call_role or "").startswith("auxiliary") else 0)
+            at = began(node) + (_LATER if (node.call_role or "").startswith("auxiliary") else 0)
             if state.asked_at is None or (at, node.uuid) < (state.asked_at, state.asked_by):
                 state.asked_at, state.asked_by = at, node.uuid
                 if home.role != "attempt":
@@ -395,10 +409,10 @@ class Linking:
         elif state.failed_by == node.uuid:
             self._recount.add(home.uuid)
         call = self.find(node.logical_uuid) if node.logical_uuid != node.uuid else None
-        if call is not None and node.api_request_id is not None:
-            if call.api_request_id is None or node.api_request_id < call.api_request_id:
-                call.api_request_id = node.api_request_id
-                self._dirty[call.uuid] = call
+        told = node.api_request_id
+        if call is not None and told is not None and (call.api_request_id is None or told < call.api_request_id):
+            call.api_request_id = told
+            self._dirty[call.uuid] = call
         if changed:
             self._homes[home.uuid] = home
             self._dirty[home.uuid] = home
@@ -433,7 +447,7 @@ class Linking:
             return
         if call.calls is None:
             inside = self._inside({call.turn_uuid})
-            call.calls = {n.uuid: _start(n) for n in inside if n.role == "attempt" and n.logical_uuid == uuid}
+            call.calls = {n.uuid: began(n) for n in inside if n.role == "attempt" and n.logical_uuid == uuid}
         for i, (_, attempt) in enumerate(sorted((start, u) for u, start in call.calls.items())):
             node = self.nodes.get(attempt)
             if node is None and i < len(call.calls) - 1:
@@ -446,7 +460,8 @@ class Linking:
     # Late children
 
     def _check_children(self, parent: Node) -> None:
-        if parent.end_us is None or parent.last_us <= parent.end_us:
+        home = self.find(parent.turn_uuid)
+        if parent.end_us is None or home is None or home.last_us <= parent.end_us:
             return
         for child in self._inside({parent.turn_uuid}, homes_too=True):
             if child.parent_uuid == parent.uuid and child is not parent:
@@ -486,7 +501,6 @@ class Linking:
             first = state.first_chunk_us
             home.ttft_us = None if first is None or home.start_us is None else max(first - home.start_us, 0)
             self._show_error(home, state)
-        self._show_session(home, state)
 
     def _show_error(self, home: Node, state: Home) -> None:
         if home.end_seq is not None:
@@ -498,13 +512,33 @@ class Linking:
         home.error_status = failed.error_status if failed else None
         home.error_message = failed.error_message if failed else None
 
-    def _show_session(self, home: Node, state: Home) -> None:
-        around = self.find(home.parent_turn_uuid)
-        inherited = around.session_id if around is not None else None
-        session_id = state.own_session or state.session_told or inherited or str(uuids.UUID(bytes=home.uuid))
-        if session_id != home.session_id:
+    def _tell_sessions_up(self) -> None:
+        """A session that does not tell its id takes that of its first turn that does."""
+        for home in list(self._homes.values()):
+            state = home.home()
+            session_id = state.own_session or state.session_told
+            around = self.find(home.parent_turn_uuid) if session_id and home.role == "turn" else None
+            if session_id and around is not None and around.role == "session":
+                at = began(home) * 1000 if state.own_session else state.session_at
+                self._offer_session(around, at, session_id)
+
+    def _tell_sessions_down(self) -> None:
+        """A turn that does not tell its session is of the session around it, a sub-agent of that of its turn."""
+        todo = list(self._homes.values())
+        while todo:
+            home = todo.pop()
+            state = home.home()
+            around = self.find(home.parent_turn_uuid)
+            inherited = around.session_id if around is not None else None
+            own = state.own_session or state.session_told
+            session_id = own or inherited or str(uuids.UUID(bytes=home.uuid))
+            if session_id == home.session_id:
+                continue
             home.session_id = session_id
             self._dirty[home.uuid] = home
+            if state.sums[INNER]:
+                inside = self._inside({home.uuid}, homes_too=True)
+                todo += [n for n in inside if n.is_home and n.parent_turn_uuid == home.uuid]
 
 
 def _logical_of(parent: Node) -> bytes | None:
@@ -513,10 +547,6 @@ def _logical_of(parent: Node) -> bytes | None:
     if parent.role in ("attempt", "session", "turn", "subagent"):
         return None
     return parent.logical_uuid
-
-
-def _start(node: Node) -> int:
-    return node.start_us if node.start_us is not None else node.last_us
 
 
 def _end(node: Node) -> int:

@@ -3,8 +3,9 @@
 Two rules. A member whose name stands for a secret loses its value, at any depth. In headers, metadata and error texts,
 anything that looks like a credential goes, whatever its name. Message text is left alone.
 
-Almost nothing that arrives holds a secret, so a prefilter of plain substring searches decides; only what it suspects is
-parsed. It runs on new content only: `content.Store` recognises what it has stored before. Any doubt counts as suspicion.
+Almost nothing that arrives holds a secret, so a prefilter of plain substring searches decides; only what it suspects
+is parsed. It runs on new content only: `content.Store` recognises what it has stored before. Any doubt counts as
+suspicion.
 """
 
 from __future__ import annotations

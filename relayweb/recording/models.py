@@ -239,28 +239,28 @@ class _Where(models.Manager[Any]):
 
 
 class Session(Scope):
-    objects = _Where(is_session=True)
+    objects: ClassVar[_Where] = _Where(is_session=True)
 
     class Meta:
         proxy = True
 
 
 class Turn(Scope):
-    objects = _Where(is_turn=True)
+    objects: ClassVar[_Where] = _Where(is_turn=True)
 
     class Meta:
         proxy = True
 
 
 class LogicalCall(Scope):
-    objects = _Where(role=Role.LOGICAL_CALL)
+    objects: ClassVar[_Where] = _Where(role=Role.LOGICAL_CALL)
 
     class Meta:
         proxy = True
 
 
 class Attempt(Scope):
-    objects = _Where(role=Role.ATTEMPT)
+    objects: ClassVar[_Where] = _Where(role=Role.ATTEMPT)
 
     class Meta:
         proxy = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -19,14 +20,14 @@ FLAG = Scope.Flag
 # What a scope adds to its turn, by position. Sums, so order does not matter.
 CALLS, CALLED, ATTEMPTS, REWRITES, TOOLS, CHUNKS = range(6)
 TOKEN = 6  # six counts of TOKENS, then six counts of the attempts that know them
-MISSING, COST, COSTED, WASTE, WASTED, TURNS, SUBAGENTS = range(18, 25)
-NOTHING = (0,) * 25
+MISSING, COST, COSTED, WASTE, WASTED, TURNS, SUBAGENTS, INNER = range(18, 26)
+NOTHING: tuple[int, ...] = (0,) * 26
 
 
 class Home(msgspec.Struct, array_like=True):
     """What a turn, session or top scope knows of what is inside it, beyond the columns of its row."""
 
-    sums: list[int] = msgspec.field(default_factory=lambda: [0] * 25)
+    sums: list[int] = msgspec.field(default_factory=lambda: [0] * 26)
     own_session: str | None = None
     session_at: int = 0
     session_told: str | None = None
@@ -65,6 +66,7 @@ class Node:
         "failed",
         "first_chunk_us",
         "home_state",
+        "linked",
         "logical_state",
         "new",
         "own_rewrites",
@@ -73,6 +75,72 @@ class Node:
         "told_session",
         "told_turn",
     )
+
+    uuid: bytes
+    seq: int
+    start_seq: int | None
+    end_seq: int | None
+    parent_uuid: bytes | None
+    root_uuid: bytes | None
+    turn_uuid: bytes
+    parent_turn_uuid: bytes | None
+    logical_uuid: bytes | None
+    joined_uuid: bytes | None
+    top: bool
+    role: str
+    is_session: bool
+    is_turn: bool
+    is_home: bool
+    category: str | None
+    name: str
+    status: str
+    outcome: str | None
+    flags: int
+    start_us: int | None
+    end_us: int | None
+    last_us: int
+    arrived_us: int
+    session_id: str | None
+    turn_id: str | None
+    profile: str | None
+    api_request_id: str | None
+    call_role: str | None
+    tool_call_id: str | None
+    provider: str | None
+    model: str | None
+    api_mode: str | None
+    attempt: int | None
+    streaming: bool | None
+    ttft_us: int | None
+    chunk_count: int | None
+    finish_reason: str | None
+    stream_finish_reason: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cached_tokens: int | None
+    cache_write_tokens: int | None
+    reasoning_tokens: int | None
+    total_tokens: int | None
+    usage_complete: bool | None
+    cost_pusd: int | None
+    wasted_pusd: int | None
+    price_version: str | None
+    error_type: str | None
+    error_status: int | None
+    error_message: str | None
+    logical_calls: int | None
+    attempts: int | None
+    retries: int | None
+    rewrites: int | None
+    tools: int | None
+    subagents: int | None
+    model_names: str | None
+    provider_names: str | None
+    asked: str | None
+    state: bytes | None
+
+    calls: dict[bytes, int] | None
+    """A logical call's attempts and their starts, once somebody asked."""
 
     def __init__(self, uuid: bytes) -> None:
         for column in SCOPE_COLUMNS:
@@ -84,7 +152,7 @@ class Node:
         self.new = True
         self._forget()
         self.revived = True
-        self.calls = {}
+        self.calls = {}  # there are none on record yet
 
     def _forget(self) -> None:
         self.revived = False
@@ -96,13 +164,14 @@ class Node:
         self.told_session: str | None = None
         self.told_turn: str | None = None
         self.own_rewrites = 0
+        self.linked: tuple[Any, ...] | None = None
         self.home_state: Home | None = None
         self.logical_state: Logical | None = None
-        self.calls: dict[bytes, int] | None = None
-        """A logical call's attempts and their starts, once somebody asked."""
-        self.added = self.added_up = NOTHING
+        self.calls = None
+        self.added: tuple[int, ...] = NOTHING
+        self.added_up: tuple[int, ...] = NOTHING
         self.added_names: tuple[str | None, str | None] = (None, None)
-        self.added_call: tuple[int, int, int] = (0, 0, 0)
+        self.added_call = (0, 0, 0, 0)
         self.added_to: bytes | None = None
         self.added_up_to: bytes | None = None
         self.added_call_to: bytes | None = None
@@ -117,6 +186,7 @@ class Node:
         if node.state:
             node.home_state, node.logical_state = _read_state(node.state)
         node.own_rewrites = node.home_state.rewrites if node.home_state else node.rewrites or 0
+        node.linked = node.place()
         node.added = contribution(node)
         node.added_up = contribution_up(node)
         node.added_names = names(node)
@@ -133,12 +203,16 @@ class Node:
             self.state = _write((self.home_state, self.logical_state))
         else:
             self.state = None
-        return [getattr(self, column) for column in SCOPE_COLUMNS]
+        return list(_columns(self))
 
     def home(self) -> Home:
         if self.home_state is None:
             self.home_state = Home()
         return self.home_state
+
+    def place(self) -> tuple[Any, ...]:
+        """What decides where its children hang."""
+        return self.turn_uuid, self.logical_uuid, self.is_home, self.role, self.parent_turn_uuid
 
     def flag(self, flag: int, on: bool = True) -> None:
         self.flags = self.flags | flag if on else self.flags & ~flag
@@ -148,12 +222,15 @@ _write = msgspec.msgpack.Encoder().encode
 _read_state = msgspec.msgpack.Decoder(tuple[Home | None, Logical | None]).decode
 
 
+_columns = attrgetter(*SCOPE_COLUMNS)
+
+
 def contribution(node: Node) -> tuple[int, ...]:
     """What a scope adds to the turn that counts it."""
     if node.joined_uuid is not None:
         return NOTHING
     if node.role == "attempt":
-        out = [0] * 25
+        out = [0] * 26
         out[ATTEMPTS] = 1
         if node.flags & FLAG.SYNTHETIC and node.logical_uuid == node.uuid:
             out[CALLS] = out[CALLED] = 1
@@ -179,15 +256,16 @@ def contribution(node: Node) -> tuple[int, ...]:
     return NOTHING
 
 
-_INNER_TURN = (*NOTHING[:TURNS], 1, 0)
-_INNER_AGENT = (*NOTHING[:TURNS], 0, 1)
+_INNER_TURN = (*NOTHING[:TURNS], 1, 0, 1)
+_INNER_AGENT = (*NOTHING[:TURNS], 0, 1, 1)
+_INNER = (*NOTHING[:TURNS], 0, 0, 1)
 
 
 def contribution_up(node: Node) -> tuple[int, ...]:
     """What a turn, session or sub-agent adds to the one around it."""
     if not node.is_home or node.parent_turn_uuid is None or node.joined_uuid is not None:
         return NOTHING
-    return _INNER_AGENT if node.role == "subagent" else _INNER_TURN if node.role == "turn" else NOTHING
+    return _INNER_AGENT if node.role == "subagent" else _INNER_TURN if node.role == "turn" else _INNER
 
 
 def names(node: Node) -> tuple[str | None, str | None]:
@@ -195,11 +273,16 @@ def names(node: Node) -> tuple[str | None, str | None]:
     return (node.model, node.provider) if node.role == "attempt" and node.joined_uuid is None else (None, None)
 
 
-def call_contribution(node: Node) -> tuple[int, int, int]:
-    """What an attempt adds to its logical call: itself, whether it went well, whether it still runs."""
+def call_contribution(node: Node) -> tuple[int, int, int, int]:
+    """What an attempt adds to its logical call: itself, whether it went well, whether it still runs; and its place."""
     if node.role != "attempt" or node.joined_uuid is not None:
-        return 0, 0, 0
-    return 1, int(node.status == "ok"), int(node.status == "running")
+        return 0, 0, 0, 0
+    return 1, int(node.status == "ok"), int(node.status == "running"), began(node)
+
+
+def began(node: Node) -> int:
+    """When a scope began, as far as is known."""
+    return node.start_us if node.start_us is not None else node.last_us
 
 
 def show_sums(node: Node, sums: list[int]) -> None:

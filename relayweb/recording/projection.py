@@ -10,18 +10,21 @@ from __future__ import annotations
 from datetime import date, timedelta
 from functools import lru_cache
 
+from adapters import marks
 from relayweb.recording import facts, pricing
-from relayweb.recording.atof import START, Parsed
+from relayweb.recording.atof import NULL, START, Parsed
 from relayweb.recording.content import Packed
 from relayweb.recording.conventions import (
     EndFacts,
     Stream,
     asked_text,
+    clean,
     guess_api_mode,
     read_block,
     read_failure,
     settle,
 )
+from relayweb.recording.conventions.shapes import text_or_none
 from relayweb.recording.linking import BY_PLACE, Linking
 from relayweb.recording.nodes import FLAG, Node, set_error
 from relayweb.recording.tables import Tables
@@ -145,7 +148,7 @@ class Projection(Linking):
     def mark(self, event: Parsed, packed: Packed, seq: int, arrived_us: int) -> None:
         """A mark that is no chunk."""
         name = event.envelope.name or ""
-        if name == facts.marks.REWRITE and event.parent is not None:
+        if name == marks.REWRITE and event.parent is not None:
             self.rewrites.append(facts.read_rewrite(seq, event.parent, facts.as_dict(event.envelope.data)))
         if event.parent is not None and _is_block(event):
             self._blocked(event, seq, arrived_us)
@@ -159,14 +162,14 @@ class Projection(Linking):
         """What a mark says about the scope it hangs under, whichever came first."""
         name = event.envelope.name or ""
         self.revive(scope)
-        if name == facts.marks.REWRITE:
+        if name == marks.REWRITE:
             row = facts.read_rewrite(seq, scope.uuid, facts.as_dict(event.envelope.data))
             scope.own_rewrites += int(row[facts.CHANGED_COLUMN])
-        elif name == facts.marks.ATTEMPT_FAILED:
+        elif name == marks.ATTEMPT_FAILED:
             self.failure(scope, event)
         elif name.endswith(".orphan_drain"):
             scope.flag(FLAG.ORPHAN_DRAIN)
-        if event.envelope.metadata is not facts.NULL:
+        if event.envelope.metadata is not NULL:
             session = facts.metadata_of(event.envelope).get("session_id")
             if isinstance(session, str) and session:
                 self.tell_session(scope, event.at_ns, session[: facts.SESSION_LIMIT])
@@ -175,7 +178,7 @@ class Projection(Linking):
 
     def failure(self, scope: Node, event: Parsed) -> None:
         """What a `relay.attempt_failed` mark says; of several, the first."""
-        if event.envelope.name != facts.marks.ATTEMPT_FAILED:
+        if event.envelope.name != marks.ATTEMPT_FAILED:
             return
         told = (event.at_ns, event.uuid, read_failure(facts.as_dict(event.envelope.data)))
         if scope.failed is None or told[:2] < scope.failed[:2]:
@@ -186,20 +189,20 @@ class Projection(Linking):
         data = facts.as_dict(event.envelope.data)
         node = self.find(event.uuid) or self.create(event.uuid)
         ours = event.envelope.name == facts.BLOCKED
-        node.name = facts.clean(str(data.get("provider") or "blocked" if ours else event.envelope.name)[:400])
+        node.name = clean(str(data.get("provider") or "blocked" if ours else event.envelope.name)[:400])
         node.role, node.category, node.status = "attempt", "llm", "blocked"
         node.parent_uuid, node.root_uuid = event.parent, event.root
         node.start_seq = node.end_seq = seq
         node.start_us = node.end_us = event.at_ns // 1000
         request = data.get("request")
-        node.model = facts.text_or_none(data.get("model"))
-        node.provider = facts.text_or_none(data.get("provider")) or (None if ours else node.name)
+        node.model = text_or_none(data.get("model"))
+        node.provider = text_or_none(data.get("provider")) or (None if ours else node.name)
         node.api_mode = guess_api_mode(data.get("api_mode"), name=None if ours else node.name, content=request)
         node.asked = asked_text(request)
         node.usage_complete = True
         metadata = facts.metadata_of(event.envelope)
-        node.api_request_id = facts.text_or_none(metadata.get("api_request_id"))
-        node.call_role = facts.text_or_none(metadata.get("call_role"))
+        node.api_request_id = text_or_none(metadata.get("api_request_id"))
+        node.call_role = text_or_none(metadata.get("call_role"))
         set_error(node, read_block(data))
         self.needs_link(node)
         self.touch(node, seq, node.start_us, arrived_us)

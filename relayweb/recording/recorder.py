@@ -289,9 +289,13 @@ class Recorder(Projection):
             start, end = self._said(node.start_seq), self._said(node.end_seq)
             mine = (event, packed, seq)
             self.retell(node, mine if event.kind == START else start, mine if event.kind == END else end)
+            self._retell_marks(node)
 
     def _mark_conflict(self, event: Parsed, packed: Packed, seq: int, shown: bool) -> None:
         scope = self.find(event.parent)
+        blocked = self.find(event.uuid)  # a call that never began, told by this mark
+        if blocked is not None:
+            self.touch(blocked, seq, event.at_ns // 1000, 0)
         if shown:
             hidden = [other.seq for other in self._known[(event.uuid, MARK)] if other.seq != seq]
             self.rewrites = [row for row in self.rewrites if row[0] not in hidden]
@@ -353,6 +357,12 @@ class Recorder(Projection):
             chunks = self.chunks.known(event.uuid)
             if chunks is not None:
                 self.chunks.dirty[event.uuid] = chunks
+
+    def own_last_us(self, node: Node) -> int:
+        latest = self.tables.last_ns(node.uuid)
+        here = [e.at_ns for e, _ in self._taken.values() if node.uuid in (e.uuid, e.parent if e.kind == MARK else None)]
+        chunks = self.chunks.known(node.uuid)
+        return max(latest // 1000, *(at_ns // 1000 for at_ns in here), chunks.last_us if chunks else 0, 0)
 
     def _tell_chunks(self, attempt: bytes, chunks: Chunks) -> None:
         node = self.find(attempt)

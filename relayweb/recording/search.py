@@ -58,15 +58,14 @@ class Wanted:
 
 
 def turns_saying(text: str) -> Q:
-    """Turns in which somebody said this, or whose question holds it."""
+    """Turns in which somebody said this; signs without a letter are looked for in what was asked."""
     wanted = Wanted(text)
-    said = Q(asked__icontains=text.strip("*"))
     if not wanted.words:
-        return said
+        return Q(asked__icontains=text)
     scopes = Q(uuid__in=_indexed(wanted))
     if fresh := list(_unindexed(wanted)):
         scopes |= Q(uuid__in=fresh)
-    return said | Q(uuid__in=Scope.objects.filter(scopes).values("turn_uuid"))
+    return Q(uuid__in=Scope.objects.filter(scopes).values("turn_uuid"))
 
 
 _MATCH = {

@@ -16,13 +16,69 @@ from django.db import InterfaceError, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 SCOPE_COLUMNS: Final = (
-    "uuid seq start_seq end_seq parent_uuid root_uuid turn_uuid parent_turn_uuid logical_uuid joined_uuid top "
-    "role is_session is_turn is_home category name status outcome flags start_us end_us last_us arrived_us "
-    "session_id turn_id profile api_request_id call_role tool_call_id provider model api_mode attempt streaming "
-    "ttft_us chunk_count finish_reason stream_finish_reason input_tokens output_tokens cached_tokens cache_write_tokens reasoning_tokens "
-    "total_tokens usage_complete cost_pusd wasted_pusd price_version error_type error_status error_message logical_calls attempts "
-    "retries rewrites tools subagents model_names provider_names asked state"
-).split()  # type: ignore[assignment]
+    "uuid",
+    "seq",
+    "start_seq",
+    "end_seq",
+    "parent_uuid",
+    "root_uuid",
+    "turn_uuid",
+    "parent_turn_uuid",
+    "logical_uuid",
+    "joined_uuid",
+    "top",
+    "role",
+    "is_session",
+    "is_turn",
+    "is_home",
+    "category",
+    "name",
+    "status",
+    "outcome",
+    "flags",
+    "start_us",
+    "end_us",
+    "last_us",
+    "arrived_us",
+    "session_id",
+    "turn_id",
+    "profile",
+    "api_request_id",
+    "call_role",
+    "tool_call_id",
+    "provider",
+    "model",
+    "api_mode",
+    "attempt",
+    "streaming",
+    "ttft_us",
+    "chunk_count",
+    "finish_reason",
+    "stream_finish_reason",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "total_tokens",
+    "usage_complete",
+    "cost_pusd",
+    "wasted_pusd",
+    "price_version",
+    "error_type",
+    "error_status",
+    "error_message",
+    "logical_calls",
+    "attempts",
+    "retries",
+    "rewrites",
+    "tools",
+    "subagents",
+    "model_names",
+    "provider_names",
+    "asked",
+    "state",
+)
 _SCOPE_UUIDS = [i for i, c in enumerate(SCOPE_COLUMNS) if c == "uuid" or c.endswith("_uuid")]
 _SCOPE_BOOLS = [
     i
@@ -33,9 +89,24 @@ _PRAGMAS = ("busy_timeout=1000", "cache_size=-32000", "temp_store=MEMORY")
 _LOCK = 0x72656C6179  # of all writers of one PostgreSQL database, held for a transaction
 
 REWRITE_COLUMNS: Final = (
-    "seq attempt_uuid position key revision title action priority mode result changed duration_us bytes_before "
-    "bytes_after reason error ruleset"
-).split()
+    "seq",
+    "attempt_uuid",
+    "position",
+    "key",
+    "revision",
+    "title",
+    "action",
+    "priority",
+    "mode",
+    "result",
+    "changed",
+    "duration_us",
+    "bytes_before",
+    "bytes_after",
+    "reason",
+    "error",
+    "ruleset",
+)
 
 
 _ADVICE: Final = (
@@ -231,6 +302,15 @@ class Tables:
         for row in self._in(sql, [self.uuid_in(u) for u in uuids]):
             yield self.uuid_out(row[0]) or b"", row[1], row[2], bytes(row[3]), row[4], row[5], bytes(row[6])
 
+    def last_ns(self, scope: bytes) -> int:
+        """The time of the newest event of a scope, its marks included (chunks are not)."""
+        uuid = self.uuid_in(scope)
+        newest = 0
+        for column in ("uuid", "mark_of"):
+            row = self._run(f"SELECT MAX(at_ns) FROM recording_event WHERE {column} = {self._mark}", (uuid,)).fetchone()
+            newest = max(newest, row[0] or 0)
+        return newest
+
     def orphans(self, scopes: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
         """(scope, seq, flags) of the marks on record under these scopes."""
         sql = "SELECT mark_of, seq, flags FROM recording_event WHERE mark_of"
@@ -239,7 +319,7 @@ class Tables:
 
     def put_events(self, rows: list[tuple[int, bytes, int, bytes, bytes | None, int, int, bytes]]) -> None:
         if self.postgres:
-            rows = [(r[0], self.uuid_in(r[1]), r[2], r[3], self.uuid_in(r[4]), *r[5:]) for r in rows]  # type: ignore[misc]
+            rows = [(r[0], self.uuid_in(r[1]), r[2], r[3], self.uuid_in(r[4]), *r[5:]) for r in rows]
         self._many(self._insert_event, rows)
 
     def flag_events(self, rows: list[tuple[int, int]]) -> None:

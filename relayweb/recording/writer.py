@@ -201,8 +201,8 @@ class Writer:
         with self._progress:
             return self._progress.wait_for(lambda: all(self._done[k] >= n for k, n in want.items()), timeout)
 
-    async def flush(self, timeout: float = 30.0) -> bool:
-        return await asyncio.to_thread(self.flush_sync, timeout)
+    async def flush(self) -> bool:
+        return await asyncio.to_thread(self.flush_sync)
 
     def subscribe(self, callback: Callable[[int], None]) -> Callable[[], None]:
         """Have `callback` called in the writer's thread after each commit, with the newest number.

@@ -59,7 +59,9 @@ def scope(
     return event if root is None else {**event, "propagation_root_uuid": root}
 
 
-def mark(name: str, parent: str | None, ms: float, data: Any = None, *, metadata: Any = None, uuid: str | None = None) -> Event:
+def mark(
+    name: str, parent: str | None, ms: float, data: Any = None, *, metadata: Any = None, uuid: str | None = None
+) -> Event:
     return {
         "atof_version": "0.1",
         "category": None,
@@ -133,7 +135,9 @@ class Growing:
         self._spoil()
         return self.events
 
-    def scope(self, parent: str | None, inside: Any = None, *, end: Any = None, end_metadata: Any = None, **more: Any) -> str:
+    def scope(
+        self, parent: str | None, inside: Any = None, *, end: Any = None, end_metadata: Any = None, **more: Any
+    ) -> str:
         uuid, rng = self.uid(), self.rng
         root = rng.choice((None, uuid, self.uid())) if rng.random() < 0.2 else None
         style = rng.choice(("ns", "ns", "us", "z"))
@@ -171,12 +175,16 @@ class Growing:
 
         def inside(uuid: str) -> None:
             if rng.random() < 0.3:
-                self.events.append(mark("relay.turn.start", uuid, self.tick(), {}, metadata={"session_id": "told"}, uuid=self.uid()))
+                self.events.append(
+                    mark("relay.turn.start", uuid, self.tick(), {}, metadata={"session_id": "told"}, uuid=self.uid())
+                )
             for _ in range(rng.randint(0, 3)):
                 rng.choice((self.logical, self.logical, self.tool, self.function, self.sub, self.loose))(uuid)
 
         outcome = rng.choice(("success", "success", "failed", "cancelled"))
-        self.scope(parent, inside, name=rng.choice(("relay.turn", "hermes.turn")), metadata=metadata, end={"outcome": outcome})
+        self.scope(
+            parent, inside, name=rng.choice(("relay.turn", "hermes.turn")), metadata=metadata, end={"outcome": outcome}
+        )
 
     def sub(self, parent: str) -> None:
         if self.rng.random() < 0.5:
@@ -217,7 +225,13 @@ class Growing:
     def tool(self, parent: str) -> None:
         status = self.rng.choice((OK, OK, FAILED))
         self.scope(
-            parent, name="read_file", category="tool", data={"path": "a"}, profile={"tool_call_id": "c1"}, end="text", end_metadata=status
+            parent,
+            name="read_file",
+            category="tool",
+            data={"path": "a"},
+            profile={"tool_call_id": "c1"},
+            end="text",
+            end_metadata=status,
         )
 
     def logical(self, parent: str) -> None:
@@ -228,7 +242,13 @@ class Growing:
             for _ in range(rng.randint(0, 3)):
                 self.attempt(uuid, call_id)
             if rng.random() < 0.1:
-                data = {"stage": "guardrail", "reason": "no", "error_type": None, "request": request("blocked")["content"], "model": "gpt-4o"}
+                data = {
+                    "stage": "guardrail",
+                    "reason": "no",
+                    "error_type": None,
+                    "request": request("blocked")["content"],
+                    "model": "gpt-4o",
+                }
                 self.events.append(mark("relay.attempt_blocked", uuid, self.tick(), data, uuid=self.uid()))
 
         role = rng.choice(("primary", "primary", "auxiliary:title"))
@@ -250,7 +270,14 @@ class Growing:
         def inside(uuid: str) -> None:
             for position in range(rng.choice((0, 0, 1, 2))):
                 result = rng.choice(("hit", "miss", "block"))
-                data = {"position": position, "key": "k", "revision": 1, "mode": rng.choice(("enforce", "shadow")), "result": result, "patch": []}
+                data = {
+                    "position": position,
+                    "key": "k",
+                    "revision": 1,
+                    "mode": rng.choice(("enforce", "shadow")),
+                    "result": result,
+                    "patch": [],
+                }
                 self.events.append(mark("relay.rewrite", uuid, self.tick(), data, uuid=self.uid()))
             count = rng.choice((0, 0, 2, 5))
             for index in range(count):
@@ -258,7 +285,9 @@ class Growing:
                 if index == count - 1:
                     more = {"usage": {"prompt_tokens": rng.randint(1, 90), "completion_tokens": 4, "total_tokens": 0}}
                 if index == count - 2:
-                    more = {"finish_reasons": [{"choice_index": 0, "finish_reason": rng.choice(("stop", "tool_calls"))}]}
+                    more = {
+                        "finish_reasons": [{"choice_index": 0, "finish_reason": rng.choice(("stop", "tool_calls"))}]
+                    }
                 self.events.append({**chunk(uuid, index, self.tick(), **more), "uuid": self.uid()})
             if count:
                 data = {"first": 0, "chunks": [{"choices": [{"delta": {"content": "x" * i}}]} for i in range(count)]}
@@ -286,8 +315,8 @@ class Growing:
         for event in list(self.events):
             if self.rng.random() < 0.04:
                 other = {**event, "timestamp": at(self.rng.choice((0, 3, 1000)))}
-                if self.rng.random() < 0.5:
+                if event["kind"] == "scope" and self.rng.random() < 0.5:
                     other["data"] = {"outcome": "failed"}
-                if self.rng.random() < 0.2:
+                if event["kind"] == "scope" and self.rng.random() < 0.2:
                     other["name"] = "renamed"
                 self.events.append(other)

@@ -52,7 +52,9 @@ def snapshot() -> dict[str, Any]:
         str(uuid): sorted((c.at_us, i, c.data, c.body) for i, c in chunk_reader.joined(uuid))
         for uuid in set(ChunkBlock.objects.values_list("attempt_uuid", flat=True))
     }
-    rewrites = sorted(json.dumps([str(r.attempt_uuid), r.position, r.key, r.result, r.mode]) for r in Rewrite.objects.all())
+    rewrites = sorted(
+        json.dumps([str(r.attempt_uuid), r.position, r.key, r.result, r.mode]) for r in Rewrite.objects.all()
+    )
     return {"rows": rows, "events": sorted(texts), "chunks": chunks, "rewrites": rewrites}
 
 
