@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import UUID
@@ -12,8 +12,8 @@ from django.db import connection
 from django.db.models import Q
 
 from relayweb.live import frames
-from relayweb.recording import queries, rows
-from relayweb.recording.models import ChunkBlock, Rewrite, Scope
+from relayweb.recording import chunks, queries, rows
+from relayweb.recording.models import Rewrite, Scope
 from relayweb.recording.rows import Row
 
 T = TypeVar("T")
@@ -34,19 +34,12 @@ class Changes:
 
 
 @dataclass
-class Sent:
-    """How far the chunks of an attempt have been sent: all, and those with content."""
-
-    marks: int = 0
-    contents: int = 0
-
-
-@dataclass
 class Watch:
     """A turn that somebody watches, with its sub-agents' turns and what may still stream inside."""
 
     homes: set[UUID]
-    attempts: dict[UUID, Sent]
+    attempts: dict[UUID, str | None]
+    """With the api_mode of each."""
 
 
 class Source:
@@ -75,11 +68,10 @@ class Source:
     def watch(self, turn: UUID) -> None:
         """Remember what a turn holds now, so that chunks arriving from here on can be told to belong to it."""
         homes = set(queries.turn_uuids(turn))
-        attempts = {}
+        attempts: dict[UUID, str | None] = {}
         for some in queries.slices(list(homes)):
             found = Scope.objects.filter(turn_uuid__in=some, role="attempt").filter(_may_stream())
-            for uuid, count in found.values_list("uuid", "chunk_count"):
-                attempts[uuid] = Sent(count or 0, count or 0)
+            attempts |= dict(found.values_list("uuid", "api_mode"))
         self._watches[turn] = Watch(homes, attempts)
 
     def forget(self, turn: UUID) -> None:
@@ -112,9 +104,9 @@ class Source:
         of_turn = self._sort(changed, homes)
         fresh = self._new_chunks(since)
         for turn in watched:
-            chunks = [table for attempt, table in fresh.items() if attempt in self._watches[turn].attempts]
-            if turn in of_turn or chunks:
-                made.frames[turn] = _frame(made.cursor, turn, of_turn.get(turn, []), chunks)
+            tables = [table for attempt, table in fresh.items() if attempt in self._watches[turn].attempts]
+            if turn in of_turn or tables:
+                made.frames[turn] = _frame(made.cursor, turn, of_turn.get(turn, []), tables)
         if turns and (listed := [row for row in changed if _is_turn(row)]):
             made.frames[None] = frames.encode(made.cursor, turns=_turns(listed), newest_us=_newest(listed))
         return made
@@ -132,35 +124,15 @@ class Source:
                 continue
             of_turn.setdefault(turn, []).append(row)
             if row.role == "attempt":
-                self._watches[turn].attempts.setdefault(row.uuid, Sent())
+                self._watches[turn].attempts[row.uuid] = row.api_mode
         return of_turn
 
     def _new_chunks(self, since: int) -> dict[UUID, frames.Columns]:
         """Chunks that came since the last pull, of attempts in watched turns."""
-        known = {uuid: sent for watch in self._watches.values() for uuid, sent in watch.attempts.items()}
+        known = {uuid: mode for watch in self._watches.values() for uuid, mode in watch.attempts.items()}
         if not known:
             return {}
-        touched = ChunkBlock.objects.filter(last_seq__gt=since).values_list("attempt_uuid", flat=True)
-        fresh: dict[UUID, frames.Columns] = {}
-        for attempt in known.keys() & set(touched):
-            sent = known[attempt]
-            start = min(sent.marks, sent.contents)
-            found = (queries.chunks(attempt, offset=start, limit=5_000) or {"chunks": []})["chunks"]
-            news = [c for c in found if c["index"] >= sent.marks or c["content"] is not None]
-            if not news:
-                continue
-            sent.marks = max(sent.marks, news[-1]["index"] + 1)
-            sent.contents = _contiguous(found, sent.contents)
-            fresh[attempt] = frames.chunk_rows(str(attempt), news)
-        return fresh
-
-
-def _contiguous(found: Sequence[dict[str, Any]], at: int) -> int:
-    """Up to which index the content of every chunk is known."""
-    for chunk in found:
-        if chunk["index"] == at and chunk["content"] is not None:
-            at += 1
-    return at
+        return {uuid: frames.chunk_rows(str(uuid), rows) for uuid, rows in chunks.fresh(since, known).items()}
 
 
 def _may_stream() -> Q:
@@ -182,14 +154,14 @@ def _newest(found: list[Row]) -> int | None:
 def _frame(cursor: int, turn: UUID, changed: list[Row], tables: list[frames.Columns]) -> bytes:
     """The frame of one turn."""
     nodes = frames.node_columns(changed, rewrites_of(changed)) if changed else None
-    chunks: frames.Columns = {name: [v for table in tables for v in table[name]] for name in frames.CHUNK_COLUMNS}
+    columns: frames.Columns = {name: [v for table in tables for v in table[name]] for name in frames.CHUNK_COLUMNS}
     own = next((rows.turn(row) for row in changed if row.uuid == turn), None)
-    times = [*chunks["at_us"], *([_newest(changed)] if changed else [])]
+    times = [*columns["at_us"], *([_newest(changed)] if changed else [])]
     return frames.encode(
         cursor,
         turn=own,
         nodes=nodes,
-        chunks=chunks if chunks["attempt"] else None,
+        chunks=columns if columns["attempt"] else None,
         newest_us=max((t for t in times if t is not None), default=None),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -72,17 +72,35 @@ _index = msgspec.json.Decoder(_Index).decode
 _content = msgspec.json.Decoder(_ContentData).decode
 
 
-def texts(block: ChunkBlock, *, shown: bool = False) -> Iterator[tuple[blocks.Mark, bytes]]:
-    """Each mark of a block with its JSON text; with `shown` only one of several that differ under one uuid."""
+def texts(block: ChunkBlock, *, shown: bool = False, since: int = 0) -> Iterator[tuple[blocks.Mark, bytes]]:
+    """Each mark of a block accepted after number `since` with its JSON text.
+
+    With `shown` only one of several that differ under one uuid.
+    """
     marks, root = blocks.decode(block.kind, bytes(block.body))
+    marks = [mark for mark in marks if mark.seq > since] if since else marks
     if block.kind == ChunkBlock.Kind.MARKS:
-        templates = {mark.template for mark in marks}
-        rows = Content.objects.filter(id__in=templates).values_list("id", "body")
-        known = {number: content.decode(bytes(body), CONTENT.expand).text for number, body in rows}
+        known = _templates({mark.template for mark in marks})
         for mark in marks:
             mark.text = known[mark.template]
     for mark in blocks.shown(marks) if shown else marks:
         yield mark, blocks.fill(mark, str(block.attempt_uuid), root)
+
+
+_known_templates: dict[int, bytes] = {}
+_TEMPLATES = 2_000
+
+
+def _templates(wanted: set[int]) -> dict[int, bytes]:
+    """Texts of templates by number. A number is never used again, so they may be remembered."""
+    missing = wanted - _known_templates.keys()
+    if missing:
+        if len(_known_templates) > _TEMPLATES:
+            _known_templates.clear()
+            missing = wanted
+        rows = Content.objects.filter(id__in=missing).values_list("id", "body")
+        _known_templates.update({number: content.decode(bytes(body), CONTENT.expand).text for number, body in rows})
+    return {number: _known_templates[number] for number in wanted}
 
 
 def _data(text: bytes) -> bytes:
@@ -92,8 +110,8 @@ def _data(text: bytes) -> bytes:
         return stored.member(text, "data") or b"null"
 
 
-def _marks(block: ChunkBlock) -> Iterator[tuple[int, int, bytes | None, bytes | None, int | None]]:
-    for mark, text in texts(block, shown=True):
+def _marks(block: ChunkBlock, since: int = 0) -> Iterator[tuple[int, int, bytes | None, bytes | None, int | None]]:
+    for mark, text in texts(block, shown=True, since=since):
         data = _data(text)
         try:
             index = _index(data).chunk_index
@@ -102,8 +120,8 @@ def _marks(block: ChunkBlock) -> Iterator[tuple[int, int, bytes | None, bytes | 
         yield -1 if index is None or index < 0 else index, mark.at_ns // 1000, data, None, None
 
 
-def _contents(block: ChunkBlock) -> Iterator[tuple[int, int, bytes | None, bytes | None, int | None]]:
-    for mark, text in texts(block, shown=True):
+def _contents(block: ChunkBlock, since: int = 0) -> Iterator[tuple[int, int, bytes | None, bytes | None, int | None]]:
+    for mark, text in texts(block, shown=True, since=since):
         data, at_us = _data(text), mark.at_ns // 1000
         try:
             told = _content(data)
@@ -141,6 +159,36 @@ def joined(attempt: UUID) -> list[tuple[int, Chunk]]:
 def moments(block: ChunkBlock) -> list[int]:
     """When each mark of a block was made, in µs, without opening their texts."""
     return [mark.at_ns // 1000 for mark in blocks.decode(block.kind, bytes(block.body))[0]]
+
+
+def fresh(since: int, modes: Mapping[UUID, str | None]) -> dict[UUID, list[dict[str, Any]]]:
+    """What came after a number of the chunks of some attempts: for live views, where everything would cost too much.
+
+    Args:
+        since: the number.
+        modes: attempts, each with its api_mode.
+
+    Returns:
+        By attempt, in order of index, chunks as `page` gives them, reduced to index, at_us, kind, size and text. The
+        content of a chunk often comes after its mark: the chunk is then told again, with what was not known before.
+    """
+    found: dict[UUID, dict[int, dict[str, Any]]] = {}
+    touched = ChunkBlock.objects.filter(last_seq__gt=since).order_by("kind", "first_seq")
+    for block in touched if len(modes) > 500 else touched.filter(attempt_uuid__in=list(modes)):
+        if block.attempt_uuid not in modes:
+            continue
+        mode, of = modes[block.attempt_uuid], found.setdefault(block.attempt_uuid, {})
+        if block.kind == ChunkBlock.Kind.MARKS:
+            for index, at_us, data, _, _ in _marks(block, since):
+                if index >= 0:
+                    kind = read_chunk_mark(stored.load(data), api_mode=mode).kind if data else None
+                    of[index] = {"index": index, "at_us": at_us, "kind": kind, "size": None, "text": None}
+            continue
+        for index, at_us, _, body, length in _contents(block, since):
+            kind, text = chunk_content(mode, stored.load(body)) if body is not None else (None, None)
+            told = of.setdefault(index, {"index": index, "at_us": at_us})
+            told |= {"kind": kind, "size": length if text is None else len(text), "text": text}
+    return {attempt: [of[index] for index in sorted(of)] for attempt, of in found.items() if of}
 
 
 def contents(attempt: UUID) -> Iterator[Any]:
