@@ -31,8 +31,10 @@ from twisted.web import http
 from zope.interface import implementer
 
 from relayweb import conf
+from relayweb.access.log import route
 
 logger = logging.getLogger(__name__)
+access_logger = logging.getLogger("relayweb.access")
 reactor: Any = _reactor
 
 Message = dict[str, Any]
@@ -211,6 +213,9 @@ class Request(http_protocol.WebRequest):
 
     def answer(self, status: int, error: str, headers: dict[bytes, bytes] | None = None) -> None:
         """Refuse the request in the server's own name."""
+        path = (self.path or b"?").decode("latin-1")
+        peer, method = getattr(self.client, "host", "-"), (self.method or b"?").decode("latin-1")
+        access_logger.info("%s %s %s %s by the server", peer, method, route(path), status)
         kind = "request_too_large" if status == 413 else "api_error"
         # The gateway's clients read `error.message`, those of the doors `error`.
         gateway = (self.path or b"").startswith(b"/gw/")
@@ -293,7 +298,8 @@ class Channel(http.HTTPChannel):
 
     def resetTimeout(self) -> None:
         # A head has to arrive within one idle period, however slowly it is fed; a body may take longer.
-        if not self.requests or self.line_mode == 0:
+        idle = not self.requests and not self._buffer
+        if idle or self.line_mode == 0:
             super().resetTimeout()
 
     def _send100Continue(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
 
@@ -157,7 +158,9 @@ async def ready(host, port):
 
 if __name__ == "__main__":
     server.GRACE_SECONDS = float(os.environ.get("GRACE", "2"))
+    server.IDLE_SECONDS = server.STALL_SECONDS = float(os.environ.get("PATIENCE", "60"))
     server.LINGER_SECONDS = 3
+    logging.basicConfig(level=logging.INFO)
     port = int(sys.argv[1]) if sys.argv[1:] else 0
     running = server.Server(application, "127.0.0.1", port, start=nothing, stop=stopped, ready=ready)
     running.ping_interval = 0.5

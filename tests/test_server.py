@@ -52,8 +52,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def stoppable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Server]]:
     started: list[Small] = []
 
-    def start(grace: float = 2) -> Server:
-        started.append(Small(tmp_path_factory.mktemp("home"), GRACE=str(grace)))
+    def start(grace: float = 2, patience: float = 60) -> Server:
+        started.append(Small(tmp_path_factory.mktemp("home"), GRACE=str(grace), PATIENCE=str(patience)))
         return Server(started[-1].start())
 
     yield start
@@ -285,6 +285,47 @@ def test_a_port_in_use_is_said_plainly(server: Server) -> None:
     done = subprocess.run(command, cwd=PROJECT, env=server.served.env, capture_output=True, timeout=20)
     assert done.returncode == 1
     assert f"cannot listen at 127.0.0.1:{server.port}" in done.stderr.decode()
+
+
+def test_a_head_has_to_come_in_time_and_a_body_may_be_slow(stoppable: Callable[..., Server]) -> None:
+    server = stoppable(patience=2)
+    head = b"POST /gw/collect HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as slow, pytest.raises(OSError):
+        for byte in head:
+            slow.sendall(bytes([byte]))
+            time.sleep(0.2)
+    assert 1.5 < time.monotonic() - began < 6
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as slow:
+        slow.sendall(head)
+        for _ in range(4):
+            time.sleep(1)
+            slow.sendall(b"x")
+        assert b"xxxx" in read_until(slow, b"0\r\n\r\n")
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+def test_a_client_that_takes_nothing_is_cut_off(stoppable: Callable[..., Server], kind: str) -> None:
+    server = stoppable(patience=1)
+    if kind == "http":
+        connection = server.raw("GET /flood HTTP/1.1\nHost: x")
+    else:
+        connection = server.raw(f"GET /live/x HTTP/1.1\n{UPGRADE}")
+        read_until(connection, b"\r\n\r\n")
+        connection.sendall(b"\x81\x85\0\0\0\0flood")
+    with connection:
+        until(lambda: server.state()["sent"] > 0)
+        time.sleep(4)
+        with pytest.raises(OSError):
+            while connection.recv(1_000_000):
+                pass
+            raise ConnectionError("the rest never came")
+
+
+def test_what_the_server_refuses_is_in_the_access_log_without_tokens(server: Server) -> None:
+    with server.raw("POST /gw/t/secret/openai HTTP/1.1\nHost: x\nContent-Length: 30000001") as connection:
+        read_all(connection)
+    assert "POST /gw/t/***/openai 413 by the server" in server.served.log.read_text()
 
 
 def test_stopping_lets_answers_finish_and_takes_no_new_work(stoppable: Callable[..., Server]) -> None:
