@@ -14,6 +14,7 @@ import msgspec
 from adapters import json_patch
 from adapters.actions import ACTIONS
 from adapters.actions.base import Action, Block, Draft, Effect, Facts, Fault, Field, Redactor, Respond, RuleError
+from adapters.actions.redact import Redact
 from adapters.json_values import canonical, escape
 from adapters.marks import PatchOp, Result, Rewrite
 from adapters.match import Match
@@ -187,7 +188,8 @@ def run(
                 decision = Decision(rule.key, rule.revision, Block(f"intercept {rule.key} failed: {stage.error}"))
                 break
             continue
-        draft = stage.after
+        if stage.result != "miss":
+            draft = stage.after
         if draft.effect is not None:
             decision = Decision(rule.key, rule.revision, draft.effect)
             draft = replace(draft, effect=None)
@@ -232,10 +234,23 @@ def _result(before: Draft, after: Draft, patch: list[PatchOp]) -> Result:
     return "hit" if patch or after.headers != before.headers or after.redactors != before.redactors else "miss"
 
 
+def redactors(rules: RuleSet, facts: Facts) -> tuple[Redactor, ...]:
+    """How the set redacts the record of a call, told without running it."""
+    return tuple(
+        rule.action.redacted
+        for rule in rules.matching(facts)
+        if rule.mode == "enforce" and isinstance(rule.action, Redact)
+    )
+
+
 def redacted(value: Any, redactors: Sequence[Redactor]) -> Any:
-    """`value` as it may be recorded."""
-    for redact in redactors:
-        value = redact(value)
+    """`value` as it may be recorded; nothing of it where redaction fails."""
+    try:
+        for redact in redactors:
+            value = redact(value)
+    except Exception:
+        _log.exception("redaction failed; the value is left out of the record")
+        return {} if isinstance(value, dict) else "[redaction failed]"
     return value
 
 

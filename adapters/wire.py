@@ -125,7 +125,9 @@ class ProviderCall:
         return self if self._coded else None
 
     def decode(self, _request: nemo_relay.LLMRequest) -> Any:
-        """Relay's annotation of the body."""
+        """Relay's annotation of the body: redacted from the start, since Relay records the one it ends up with."""
+        if self.ruleset is None:
+            self._redact_early()
         return self._copy.annotation
 
     def encode(self, annotation: Any, original: nemo_relay.LLMRequest) -> nemo_relay.LLMRequest:
@@ -136,8 +138,12 @@ class ProviderCall:
         """
         if self._encoded is None:
             body = self._changed_by(annotation)
-            carried = self._copy if body is self._copy.body else Carried(None, body, original.headers)
-            self._encoded = carried.request(original.headers)
+            if self.ruleset is None:  # an intercept of the host broke the chain before ours
+                headers = self._run(rules.current(), body, original.headers)
+                self._encoded = self._copy.request(headers)
+            else:
+                carried = self._copy if body is self._copy.body else Carried(None, body, original.headers)
+                self._encoded = carried.request(original.headers)
         return self._encoded
 
     def _changed_by(self, annotation: Any) -> dict[str, Any]:
@@ -156,11 +162,7 @@ class ProviderCall:
     ) -> nemo_relay.LLMRequestInterceptOutcome:
         """Runs the rules inside Relay's request intercept; what earlier intercepts changed is taken in first."""
         before = self._changed_by(annotation) if annotation is not None else request.content
-        try:
-            headers = self._run(rule_set, before, request.headers)
-        except Exception:
-            self._failed(rule_set)
-            return nemo_relay.LLMRequestInterceptOutcome(request, annotation)
+        headers = self._run(rule_set, before, request.headers)
         self._reported = len(self.rewrites)
         pending = [nemo_relay.PendingMarkSpec(REWRITE, data=_data(r)) for r in self.rewrites]
         if annotation is None:
@@ -169,7 +171,14 @@ class ProviderCall:
         return nemo_relay.LLMRequestInterceptOutcome(passed, self._copy.annotation, pending)
 
     def _run(self, rule_set: RuleSet, content: Any, headers: Mapping[str, Any]) -> dict[str, Any]:
-        """Takes in what others changed, runs the rules, and gives Relay's headers as they are then."""
+        """Takes in what others changed, runs the rules, and gives Relay's headers as they are then. Never raises."""
+        try:
+            return self._ruled(rule_set, content, headers)
+        except Exception:
+            self._failed(rule_set)
+            return dict(headers)
+
+    def _ruled(self, rule_set: RuleSet, content: Any, headers: Mapping[str, Any]) -> dict[str, Any]:
         ours, carried = self._headers, self._copy.body
         names, changed = self._take(content, headers)
         outcome = rules.run(rule_set, self._body, self.facts, self._headers)
@@ -233,14 +242,10 @@ class ProviderCall:
         headers = passed.headers
         self._passed = passed.content
         content = self._copy.body if self._codec_failed else self._passed
-        if self.ruleset is not None:
-            self._take_late(content, headers)
+        if self.ruleset is None:
+            self._run(rules.current(), content, headers)
         else:
-            rule_set = rules.current()
-            try:
-                self._run(rule_set, content, headers)
-            except Exception:
-                self._failed(rule_set)
+            self._take_late(content, headers)
         body = self._body if self._given is self._app else overlay(self._app, self._given, self._body)
         self.changed = body is not self._app
         extra = self._extra_headers(headers)
@@ -287,12 +292,15 @@ class ProviderCall:
 
     def held_request(self) -> dict[str, Any]:
         """The body as it may be recorded of a call that never started, because Relay refused it."""
-        if self.ruleset is None:  # refused before the rules ran: they still say what must not be recorded
-            self._redactors = rules.run(
-                rules.current(), self._body, self.facts, self._headers, rules.Failures()
-            ).redactors
-            self._carry({})
+        if self.ruleset is None:
+            self._redact_early()
         return self._copy.body
+
+    def _redact_early(self) -> None:
+        """What must not be recorded is known before the rules run, and holds where they never do."""
+        self._redactors = rules.redactors(rules.current(), self.facts)
+        if self._redactors:
+            self._carry(_relay_headers(self._headers))
 
     def request_mark(self, _passed: nemo_relay.LLMRequest | None = None) -> Request | None:
         """Data of the `relay.request` mark, None when the llm scope's start says it exactly. After `outgoing`."""

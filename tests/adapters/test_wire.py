@@ -311,8 +311,18 @@ async def test_no_call_goes_without_rules_when_a_foreign_intercept_breaks_the_ch
     assert done.sent["messages"][:-1] == request["messages"]
     late = [data["key"] for name, data in done.late if name == "relay.rewrite"]
     assert late == ["foreign", "t"]
+    assert done.start["data"]["content"] == done.sent_body
+
+
+async def test_nor_where_there_is_no_codec() -> None:
+    def change(headers: Any, _annotation: Any, content: Any) -> Any:
+        return headers, {**content, "more": 1}
+
+    with rules(TEMPERATURE), intercept("greedy", -10, passing(change), break_chain=True):
+        done = await run(request := {"prompt": "x"}, "own")
+    assert done.sent_body == {**request, "more": 1, "temperature": 0.1}
     (mark,) = [data for name, data in done.late if name == "relay.request"]
-    assert mark["provider"]["temperature"] == 0.1
+    assert mark["provider"] == done.sent_body
 
 
 async def test_R72_an_execution_intercept_of_the_host_may_try_again_with_another_body() -> None:

@@ -55,15 +55,16 @@ async def test_only_a_redact_rule_leaves_the_body_byte_for_byte(api_mode: str) -
     assert not done.call.changed
 
 
+@pytest.mark.parametrize("priority", [-10, 10], ids=["before", "after"])
 @each_mode
-async def test_what_a_foreign_intercept_adds_is_laid_over_the_whole_body(api_mode: str) -> None:
+async def test_what_a_foreign_intercept_adds_is_laid_over_the_whole_body(api_mode: str, priority: int) -> None:
     def change(headers: Any, annotation: Any, content: Any) -> Any:
         annotation.messages = [*annotation.messages, {"role": "user", "content": "later"}]
         return headers, content
 
     request = with_secret(api_mode)
     history = "input" if api_mode == "codex_responses" else "messages"
-    with rules(redact(patterns=["sesame-\\d+"])), intercept("later", 10, passing(change)):
+    with rules(redact(patterns=["sesame-\\d+"])), intercept("host", priority, passing(change)):
         done = await run(request, api_mode)
     assert text(done.sent[history][:-1]) == text(request[history])
     assert SECRET not in json.dumps([done.events, done.late])
@@ -75,6 +76,22 @@ async def test_a_body_the_codec_cannot_hold_once_redacted_shows_no_old_annotatio
     assert text(done.sent_body) == text(request)
     assert SECRET not in json.dumps(done.events)
     assert done.start["data"]["content"]["messages"] == "[redacted]"
+
+
+async def test_a_host_that_breaks_the_chain_does_not_undo_a_redaction() -> None:
+    with rules(redact(patterns=["sesame-\\d+"])), intercept("greedy", -10, passing(), break_chain=True):
+        done = await run(request := with_secret("chat_completions"), "chat_completions")
+    assert text(done.sent_body) == text(request)
+    assert SECRET not in json.dumps([done.events, done.late])
+
+
+async def test_a_redaction_that_fails_records_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Redact, "redacted", lambda *_args: 1 / 0)
+    with rules(APPEND, redact(patterns=["sesame-\\d+"])):
+        done = await run(with_secret("chat_completions"), "chat_completions")
+    assert text(done.sent_body).count(SECRET) == 3
+    assert SECRET not in json.dumps([done.events, done.late])
+    assert done.start["data"]["content"] == {}
 
 
 async def test_a_call_that_never_started_is_held_back_redacted() -> None:
