@@ -286,7 +286,6 @@ class Channel(http.HTTPChannel):
 
     MAX_LENGTH = totalHeadersSize = HEADER_BYTES
     requestFactory = Request
-    _head_begun = False
 
     def connectionMade(self) -> None:
         super().connectionMade()

@@ -107,11 +107,11 @@ def test_a_body_comes_whole_and_in_order(server: Server) -> None:
 
 
 def test_two_requests_use_one_connection(server: Server) -> None:
-    with server.raw("POST /gw/echo HTTP/1.1\nHost: x\nContent-Length: 2") as connection:
+    with server.raw("POST /gw/collect HTTP/1.1\nHost: x\nContent-Length: 2") as connection:
         connection.sendall(b"ab")
-        assert b"ab" in read_until(connection, b"0\r\n\r\n")
-        connection.sendall(b"POST /gw/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\ncd")
-        assert b"cd" in read_until(connection, b"0\r\n\r\n")
+        assert b"ab" in read_until(connection, b"\r\n0\r\n\r\n")
+        connection.sendall(b"POST /gw/collect HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\ncd")
+        assert b"cd" in read_until(connection, b"\r\n0\r\n\r\n")
 
 
 @pytest.mark.parametrize("path", ["/gw/echo", "/page/echo", "/ingest/echo"])
