@@ -6,7 +6,6 @@ gets to `validate_llm_response`; accepting an answer, or an exception that leave
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import functools
 import inspect
@@ -20,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any, ParamSpec, TypeVar
 
 from adapters import relay_llm
-from adapters.failures import error_class
+from adapters.failures import error_class, is_abort
 
 log = logging.getLogger("adapters")
 
@@ -92,11 +91,6 @@ def _identity(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
         raise
     finally:
         _CALL.reset(token)
-
-
-def is_abort(error: BaseException) -> bool:
-    """Whether an exception means that the owner wanted the end: cancelled, interrupted, Ctrl+C."""
-    return isinstance(error, (asyncio.CancelledError, InterruptedError)) or not isinstance(error, Exception)
 
 
 def _close(call: _Call, outcome: str, error: str | None = None) -> None:

@@ -21,6 +21,11 @@ def is_wrapper(relay_error: BaseException, provider_error: BaseException) -> boo
     return any(text.startswith(f"internal error: {name}: {provider_error}") for name in names)
 
 
+def is_abort(error: BaseException) -> bool:
+    """Whether an exception means that the owner wanted the end: cancelled, interrupted, Ctrl+C."""
+    return isinstance(error, InterruptedError) or not isinstance(error, Exception)
+
+
 def describe(error: BaseException) -> AttemptFailed:
     """What a provider's exception tells, read from its attributes: openai, anthropic, httpx, requests and the like."""
     response = _get(error, "response")

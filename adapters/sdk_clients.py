@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from adapters import loops, relay_llm
 from adapters.attempt import CallCut
-from adapters.auxiliary_client import is_abort
+from adapters.failures import is_abort
 from adapters.managed_stream import AsyncManagedLlmStream, ManagedLlmStream
 from adapters.places import place
 from adapters.sdk_wire import Exchange, Frame, Frames, ProviderStatus, Whole, is_stream

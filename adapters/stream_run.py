@@ -14,6 +14,7 @@ from typing import Any
 from adapters import accumulators, loops
 from adapters.attempt import Attempt
 from adapters.chunk_marks import ChunkMarks
+from adapters.failures import is_abort
 from adapters.json_values import frozen, holds, to_json
 from adapters.options import StreamOptions
 from adapters.places import _MANAGED, managed
@@ -174,7 +175,7 @@ class StreamRun:
             return
         self._ready.clear()
         self.attempt.blocked(original)
-        self._finish("cancelled" if self._closing else "failed")
+        self._finish("cancelled" if self._closing or is_abort(original) else "failed")
         raise original
 
     def _finish(self, outcome: str) -> None:

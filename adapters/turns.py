@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 from types import TracebackType
 
-from adapters.auxiliary_client import is_abort
 from adapters.coordinator import SESSION_COORDINATOR
+from adapters.failures import is_abort
 from adapters.sessions import RelayTurnContext
 
 

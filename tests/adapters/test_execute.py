@@ -420,3 +420,14 @@ def test_a_fault_of_the_recorder_costs_the_record_not_the_call(
     assert list(relay_llm.stream_current(request, lambda r: iter([r]), **call("s"))) == [request]
     assert faults.counts()["call"] == before + 2
     assert talk.host._operations == 0
+
+
+def test_r67_the_providers_name_moves_to_the_metadata_unless_it_is_there(talk: Conversation, events: Events) -> None:
+    run(lambda r: answer())
+    run(lambda r: answer(), **call("b", **{"relay.provider": "own"}))
+    run(lambda r: answer(), **call("c", api_mode="unheard_of"))
+    assert [(e["name"], e["metadata"]["relay.provider"]) for e in events.attempts()] == [
+        ("openai.chat_completions", "provider-x"),
+        ("openai.chat_completions", "own"),
+        ("provider-x", "provider-x"),
+    ]

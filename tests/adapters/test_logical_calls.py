@@ -95,6 +95,12 @@ def test_r13_the_role_is_on_attempt_and_logical_call(talk: Conversation, events:
     assert events.attempts()[0]["metadata"]["call_role"] == role
 
 
+def test_r11_the_attempt_hangs_under_its_logical_call(talk: Conversation, events: Events) -> None:
+    attempt("a")
+    assert events.attempts()[0]["parent_uuid"] == events.starts(LOGICAL)[0]["uuid"]
+    assert events.attempts()[0]["propagation_root_uuid"] == events.starts(LOGICAL)[0]["propagation_root_uuid"]
+
+
 def test_r12_no_logical_call_opens_in_a_turn_that_is_ending(talk: Conversation, events: Events) -> None:
     for round in range(20):
         turn = talk.turn if round == 0 else talk.begin(f"turn-{round}")
@@ -172,6 +178,37 @@ def test_r19_an_old_handle_does_not_close_a_newer_call(talk: Conversation, event
     attempt("a")
     assert talk.turn.complete(old, "failed") is False
     assert list(talk.turn.logical_llm_calls) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "how, outcome",
+    [
+        (ValueError("provider down"), "failed"),
+        (InterruptedError("stop"), "cancelled"),
+        (KeyboardInterrupt(), "cancelled"),
+        ("close", "cancelled"),
+        (None, "success"),
+    ],
+    ids=["error", "interrupt", "ctrl-c", "closed", "exhausted"],
+)
+def test_r23_the_outcome_says_how_a_stream_ended(
+    talk: Conversation, events: Events, how: BaseException | str | None, outcome: str
+) -> None:
+    def chunks(request: Any) -> Any:
+        yield {"n": 1}
+        if isinstance(how, BaseException):
+            raise how
+
+    stream = relay_llm.stream_current(body(), chunks, **call("a"))
+    next(stream)
+    if how == "close":
+        stream.close()
+    elif isinstance(how, BaseException):
+        with pytest.raises(type(how)):
+            next(stream)
+    else:
+        assert list(stream) == []
+    assert events.outcomes() == [outcome]
 
 
 class StuckPop:
