@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import regex
@@ -12,7 +14,7 @@ import regex
 from adapters.actions.base import Action, Draft, Field, RuleError
 
 MASK = "[redacted]"
-TIME_LIMIT_S = 0.05  # for one pattern over one text
+TIME_LIMIT_S = 0.5  # for all texts of one value, such as a request
 
 _STEP = re.compile(r"\.\.(?P<deep>\w+)|\.(?P<name>[\w\-]+|\*)|\[(?P<index>\d+|\*)\]|\['(?P<quoted>[^']+)'\]")
 
@@ -106,13 +108,18 @@ class Redact(Action):
         object.__setattr__(self, "_finders", finders)
 
     def apply(self, draft: Draft) -> Draft:
-        return replace(draft, redactors=(*draft.redactors, self.redacted))
+        return replace(draft, redactors=(*draft.redactors, partial(self.redacted, known={})))
 
-    def redacted(self, value: Any) -> Any:
-        """A copy of `value` without what this rule hides. A pattern that runs out of time hides the whole text."""
+    def redacted(self, value: Any, known: dict[str, str] | None = None) -> Any:
+        """A copy of `value` without what this rule hides. A text for which the time runs out is hidden whole.
+
+        `known` remembers texts between calls: the stages of one request share most of theirs.
+        """
         for steps in self._steps:  # type: ignore[attr-defined]
             value = self._at(value, steps)
-        return self._search(value) if self._finders else value  # type: ignore[attr-defined]
+        if not self._finders:  # type: ignore[attr-defined]
+            return value
+        return self._search(value, {} if known is None else known, time.monotonic() + TIME_LIMIT_S)
 
     def _at(self, value: Any, steps: tuple[tuple[str, str], ...]) -> Any:
         if not steps:
@@ -128,22 +135,27 @@ class Redact(Action):
                 return [self._at(v, rest) if name == "*" or name == str(i) else v for i, v in enumerate(value)]
         return value
 
-    def _search(self, value: Any) -> Any:
+    def _search(self, value: Any, known: dict[str, str], deadline: float) -> Any:
         if isinstance(value, str):
-            return self._text(value)
+            if value not in known:
+                known[value] = self._text(value, deadline)
+            return known[value]
         if isinstance(value, dict):
-            return {k: self._search(v) for k, v in value.items()}
+            return {k: self._search(v, known, deadline) for k, v in value.items()}
         if isinstance(value, list):
-            return [self._search(v) for v in value]
+            return [self._search(v, known, deadline) for v in value]
         return value
 
-    def _mask(self, wanted: Callable[[Any], bool]) -> Callable[[Any], str]:
-        return lambda match: self.replacement if wanted(match) else match.group()
-
-    def _text(self, text: str) -> str:
+    def _text(self, text: str, deadline: float) -> str:
         try:
             for pattern, wanted in self._finders:  # type: ignore[attr-defined]
-                text = pattern.sub(self._mask(wanted), text, timeout=TIME_LIMIT_S)
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return self.replacement
+                text = pattern.sub(self._mask(wanted), text, timeout=left)
         except TimeoutError:
             return self.replacement
         return text
+
+    def _mask(self, wanted: Callable[[Any], bool]) -> Callable[[Any], str]:
+        return lambda match: self.replacement if wanted(match) else match.group()
