@@ -18,11 +18,12 @@ class Cut(ConnectionError):
 
 
 class Answering:
-    """Sends one HTTP response, whole or piece by piece; says whether it has begun."""
+    """Sends one HTTP response, whole or piece by piece; says whether it has begun and whether it has ended."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.started = False
+        self.ended = False
 
     async def start(self, status: int, headers: Headers) -> None:
         self.started = True
@@ -32,10 +33,11 @@ class Answering:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self) -> None:
+        self.ended = True
         await self._send({"type": "http.response.body", "body": b""})
 
     async def whole(self, status: int, headers: Headers, content: bytes) -> None:
-        self.started = True
+        self.started = self.ended = True
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": content})
 
@@ -58,12 +60,17 @@ async def read_body(receive: Receive, limit: int) -> bytes | None:
             return b"".join(parts)
 
 
-async def unless_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Does `work`, and cancels it the moment the client hangs up; returns when it has wound up."""
+async def unless_gone(receive: Receive, client: Answering, work: Coroutine[Any, Any, None]) -> None:
+    """Does `work`, and cancels it the moment the client hangs up; returns when it has wound up.
+
+    A client that has its whole answer may go: what is still to be done is the record's.
+    """
     task = asyncio.ensure_future(work)
     watch = asyncio.ensure_future(_gone(receive))
     try:
         await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if client.ended:
+            await asyncio.wait({task})
         if task.done():
             task.result()
     finally:

@@ -56,7 +56,7 @@ class Gateway:
             url += "?" + query.decode("latin-1")
         incoming = Incoming(target, scope["method"], url, api_mode, headers, content)
         peer = (scope.get("client") or ["-"])[0]
-        await unless_gone(receive, self.call(incoming, (token.pk, peer), client))
+        await unless_gone(receive, client, self.call(incoming, (token.pk, peer), client))
 
     async def find(self, name: str) -> Target:
         """The upstream of this name; GatewayError that lists the known ones."""

@@ -30,8 +30,9 @@ log = logging.getLogger(__name__)
 MOST_BEHIND = 20_000
 # How far the provider may be ahead of Relay where the client waits for Relay.
 MOST_AHEAD = 256
+# For the record of an answer that the client has.
 WIND_UP_SECONDS = 10.0
-# What a client that hung up is no longer waiting for.
+# For what a client got of an answer that it did not wait for.
 HANG_UP_SECONDS = 1.0
 
 
@@ -132,7 +133,7 @@ class StreamedCall:
         await self.exchange.close()
         if self.watch.finished:
             self.feed.end()
-            await asyncio.wait({recording}, timeout=HANG_UP_SECONDS)
+            await asyncio.wait({recording}, timeout=WIND_UP_SECONDS)
             self.managed.answered(self.watch.answer())
             return
         if self.recorded < self.offered:

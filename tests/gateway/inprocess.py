@@ -69,7 +69,8 @@ async def ask(
             on_piece(answer)
 
     try:
-        await unless_gone(receive, gateway.call(incoming, "tests", Answering(send)))
+        client = Answering(send)
+        await unless_gone(receive, client, gateway.call(incoming, "tests", client))
     except Exception as error:
         answer.error = error
     return answer

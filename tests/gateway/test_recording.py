@@ -290,6 +290,24 @@ async def test_a_client_that_hangs_up_after_the_last_event_has_had_its_answer(
     assert "ABCDEFGH" in json.dumps(events.attempts[0]["end"]["data"])
 
 
+async def test_a_client_that_has_its_answer_may_go_before_relay_has_the_record(
+    gateway, events, target, provider, monkeypatch
+) -> None:
+    monkeypatch.setattr("relayweb.gateway.streaming.HANG_UP_SECONDS", 0.0)
+    pieces = chat_stream(*[f"w{i} " for i in range(200)])
+    provider.scripts["quick"] = Script(headers=STREAM, pieces=[b"".join(pieces)])
+    hang_up = asyncio.Event()
+
+    def on_piece(answer: Any) -> None:
+        if answer.ended:
+            hang_up.set()
+
+    await ask(gateway, target, CHAT, chat("quick", stream=True), None, hang_up, on_piece)
+    await eventually(events, lambda e: e.turns[0]["end"] and e.attempts[0]["end"])
+    (attempt,) = events.attempts
+    assert status(attempt) == "OK" and len(events.marks("llm.chunk", attempt["uuid"])) == 202
+
+
 async def test_an_sdk_that_ran_out_of_time_retries_the_same_call(gateway, events, target, provider) -> None:
     provider.scripts["late"] = Script(headers=STREAM, pieces=[HANG])
     hang_up = asyncio.Event()
