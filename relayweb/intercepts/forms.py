@@ -15,6 +15,7 @@ from adapters.actions.base import Field as Spec
 from adapters.intercepts import ACTIONS, Rule, RuleError
 from relayweb.intercepts.models import InterceptConfig, Value
 
+LABELS = {"pii": "Personal data", "delay_s": "Delay"}
 API_MODES = ("chat_completions", "codex_responses", "anthropic_messages")
 
 
@@ -121,13 +122,15 @@ def _widget(spec: Spec) -> forms.Widget:
         return forms.Textarea(attrs={"class": "textarea mono", "rows": 3, "placeholder": "name: value"})
     if spec.kind in ("textarea", "json"):
         return forms.Textarea(attrs={"class": "textarea mono", "rows": 4})
+    if isinstance(spec.default, str) and "\n" in spec.default:
+        return forms.Textarea(attrs={"class": "textarea mono", "rows": 2})
     numeric = {"inputmode": "decimal"} if spec.kind in ("integer", "number") else {}
     return forms.TextInput(attrs={"class": "input mono", **numeric})
 
 
 def form_field(spec: Spec) -> forms.Field:
     """The form field that shows one value of an action."""
-    label = spec.name.replace("_", " ").capitalize()
+    label = LABELS.get(spec.name) or spec.name.replace("_", " ").capitalize()
     initial = to_text(spec.kind, spec.default)
     if spec.kind == "bool":
         return forms.BooleanField(label=label, help_text=spec.help, required=False, initial=initial)
@@ -227,6 +230,8 @@ class ConfigForm(forms.Form):
         chosen = self.data.get("action_type") if self.is_bound else action_type or self.initial.get("action_type")
         self.action = ACTIONS.get(str(chosen or ""), next(iter(ACTIONS.values())))
         self.initial["action_type"] = self.action.type
+        # Templates would call the class.
+        self.action_name, self.action_help = self.action.type, self.action.help
         for spec in self.action.fields:
             self.fields[f"action_{spec.name}"] = form_field(spec)
         if config is not None:

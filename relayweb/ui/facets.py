@@ -221,5 +221,7 @@ def axis(from_us: int, to_us: int, now_us: int | None = None) -> list[str]:
     """Five labels, from the first moment to the last, as ages: `−72 m`, `−54 m`, …, `now`."""
     now = now_us if now_us is not None else int(time.time() * 1e6)
     moments = [from_us + (to_us - from_us) * i // 4 for i in range(5)]
-    said = [formats.age(max(0, now - moment)) for moment in moments]
+    ages = [max(0, now - moment) for moment in moments]
+    near = to_us - from_us < 300e6 and ages[0] < 900e6
+    said = [f"{us / 1e6:.0f} s" if near and us >= 2e6 else formats.age(us) for us in ages]
     return [text if text == "now" else f"−{text}" for text in said]

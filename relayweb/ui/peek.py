@@ -58,6 +58,7 @@ def lanes(turn: dict[str, Any], nodes: list[dict[str, Any]]) -> dict[str, Any]:
     latest = timed[-LANES:]
     if not latest:
         return {"rows": [], "left_out": 0, "span_us": None}
+    unfolded = {n["uuid"] for n in timed if n["role"] == "logical_call"}
     now = int(time.time() * 1e6)
     ends = {n["uuid"]: _end(n, now) for n in latest}
     begin = min(n["start_us"] for n in latest)
@@ -65,7 +66,13 @@ def lanes(turn: dict[str, Any], nodes: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "left_out": len(timed) - len(latest),
         "span_us": span,
-        "rows": [_lane(node, begin, ends[node["uuid"]], span, roles.get(node.get("parent_uuid"))) for node in latest],
+        "rows": [
+            {
+                **_lane(node, begin, ends[node["uuid"]], span, roles.get(node.get("parent_uuid"))),
+                "child": node["role"] == "attempt" and node["parent_uuid"] in unfolded,
+            }
+            for node in latest
+        ],
     }
 
 
@@ -86,7 +93,6 @@ def _lane(node: dict[str, Any], begin: int, end: int, span: int, call_role: str 
         "kind": kind,
         "icon": icon,
         "label": _label(node, call_role),
-        "child": attempt and (node.get("attempt") or 1) > 1,
         "thin": node["role"] in ("logical_call", "subagent"),
         "x": round(min(x, 996.0), 1),
         "width": round(min(width, 1000 - min(x, 996.0)), 1),

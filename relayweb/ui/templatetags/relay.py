@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from django import template
 from django.templatetags.static import static
-from django.utils.html import format_html
+from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
 from relayweb.ui import formats
@@ -130,6 +130,20 @@ def widget_kind(field: Any) -> str:
     """How a bound form field is laid out: "checkbox", "radio", "checks" or "" for a labelled control."""
     name = type(field.field.widget).__name__
     return {"CheckboxInput": "checkbox", "RadioSelect": "radio", "CheckboxSelectMultiple": "checks"}.get(name, "")
+
+
+@register.filter
+def is_short(field: Any) -> bool:
+    """Whether a bound form field needs little room, so that three stand in a row."""
+    widget = field.field.widget
+    return "inputmode" in widget.attrs or type(widget).__name__ in ("RadioSelect", "Select")
+
+
+@register.filter
+def ticks(text: str) -> SafeString:
+    """Text with what stands in backticks as code."""
+    parts = [format_html("<code>{}</code>", part) if i % 2 else escape(part) for i, part in enumerate(text.split("`"))]
+    return SafeString("".join(parts))
 
 
 @register.filter

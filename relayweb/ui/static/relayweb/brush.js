@@ -33,8 +33,10 @@ export function brush(svg) {
   });
 }
 
-function moment(us) {
-  return new Date(us / 1000).toISOString().replace(/\.?0*Z$/, "").replace("Z", "");
+/** A moment in microseconds as the search language reads it, no microsecond lost: turns may be closer than a millisecond. */
+export function moment(us) {
+  const whole = Math.floor(us / 1e6);
+  return `${new Date(whole * 1000).toISOString().slice(0, 19)}.${String(Math.floor(us - whole * 1e6)).padStart(6, "0")}`;
 }
 
 function choose(since, until) {

@@ -26,6 +26,15 @@ if (form) {
   });
   form.querySelector('[aria-invalid="true"]')?.focus();
   show();
+
+  // A new intercept takes its key from its title, until somebody writes one.
+  const key = form.querySelector("#id_key:not(:disabled)");
+  const title = form.querySelector("#id_title");
+  let own = key?.value !== "";
+  key?.addEventListener("input", () => (own = key.value !== ""));
+  title?.addEventListener("input", () => {
+    if (key && !own) key.value = title.value.normalize("NFD").replace(/[\u0300-\u036f]/g, "").toLowerCase().replace(/[^a-z0-9._]+/g, "-").replace(/^[^a-z0-9]+|-+$/g, "").slice(0, 64);
+  });
 }
 
 const revision = location.hash.match(/^#r\d+$/) && document.querySelector(location.hash);

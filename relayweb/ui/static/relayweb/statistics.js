@@ -1,4 +1,5 @@
 // The charts of the statistics page: uPlot in the colours of the tokens; a press on a point opens its turns.
+import { moment } from "./brush.js";
 import { money, short, span } from "./format.js";
 import { onThemeChange, readPalette } from "./palette.js";
 
@@ -14,7 +15,7 @@ const KINDS = {
   cost: { series: [["cost_usd", "cost", "k-llm"], ["wasted_usd", "wasted", "st-failed"]], format: money },
 };
 
-function chart(figure, answer, palette) {
+function chart(figure, answer, told, palette) {
   const { series, format } = KINDS[figure.dataset.kind];
   const caption = figure.querySelector("figcaption");
   const box = figure.querySelector(".plot") ?? figure.appendChild(Object.assign(document.createElement("div"), { className: "plot" }));
@@ -53,9 +54,8 @@ function chart(figure, answer, palette) {
   plot.over.addEventListener("click", () => {
     const at = plot.cursor.idx;
     if (at === null || at === undefined || !answer.points.attempts[at]) return;
-    const moment = (seconds) => new Date(seconds * 1000).toISOString().replace("Z", "");
     const kept = host.dataset.q.split(" ").filter((term) => term && !/^-?(since|until):/.test(term));
-    const q = [...kept, `since:${moment(answer.times[at])}`, `until:${moment(answer.times[at] + answer.step)}`].join(" ");
+    const q = [...kept, `since:${moment(told.at_us[at])}`, `until:${moment(told.at_us[at] + told.width_us)}`].join(" ");
     location.assign(`${host.dataset.list}?${new URLSearchParams({ q })}`);
   });
   caption.id = `chart-${figure.dataset.kind}`;
@@ -67,12 +67,12 @@ function chart(figure, answer, palette) {
 if (host) {
   const told = await (await fetch(host.dataset.charts)).json();
   const points = { ...told.series, failed_share: share(told.series, "failed"), retried_share: share(told.series, "retries") };
-  const answer = { times: told.at_us.map((us) => us / 1e6), step: told.width_us / 1e6, points };
+  const answer = { times: told.at_us.map((us) => us / 1e6), points };
   let plots = [];
   const draw = () => {
     plots.forEach((plot) => plot.destroy());
     const palette = readPalette(host);
-    plots = [...host.querySelectorAll(".chart")].map((figure) => chart(figure, answer, palette));
+    plots = [...host.querySelectorAll(".chart")].map((figure) => chart(figure, answer, told, palette));
   };
   draw();
   onThemeChange(draw);

@@ -2,7 +2,7 @@
 // and the peek follows the selected row. The server draws every row; this only asks which ones and puts them where they go.
 import { span } from "./format.js";
 import { bindChip, Live } from "./live.js";
-import { brush } from "./brush.js";
+import { brush, moment } from "./brush.js";
 import { toast, typing } from "./shell.js";
 
 const EVERY = 300; // ms between two requests for changed rows, at least
@@ -151,7 +151,7 @@ class TurnList {
     if (surplus.length) {
       surplus.forEach((row) => row.remove());
       const older = this.main.querySelector('.pager a[rel="next"]');
-      const until = new Date(start(this.rows().at(-1)) / 1000).toISOString().replace("Z", "");
+      const until = moment(start(this.rows().at(-1)));
       if (older) older.href = `?${new URLSearchParams({ q: `${this.main.dataset.q} until:${until}`.trim() })}`;
     }
   }
