@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import wraps
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -21,12 +23,24 @@ from relayweb.recording.queries import CursorError, QueryError
 
 log = logging.getLogger(__name__)
 
+
+def _readers_only(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """The schema is not a secret, but pages and API answer nobody without a login or a token."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, **more: Any) -> HttpResponse:
+        return view(request, **more) if reader(request) else _nobody(request)
+
+    return guarded
+
+
 api = NinjaAPI(
     title="relayweb",
     version="1",
     description="What LLM agents sent and received. Made by relayweb; every list pages by `cursor`.",
     urls_namespace="api",
     openapi_url="openapi.json",
+    docs_decorator=_readers_only,
     docs_url=None,  # the viewer that Django Ninja offers loads its scripts from elsewhere
     auth=reader,
 )
@@ -157,7 +171,7 @@ def _bad_parameter(request: HttpRequest, error: ValidationError) -> HttpResponse
 
 
 @api.exception_handler(AuthenticationError)
-def _nobody(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
+def _nobody(request: HttpRequest, error: AuthenticationError | None = None) -> HttpResponse:
     answer = _answer({"error": MEND}, 401)
     answer["WWW-Authenticate"] = 'Bearer realm="relayweb"'
     return answer

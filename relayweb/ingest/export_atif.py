@@ -25,19 +25,25 @@ Step = dict[str, Any]
 
 def atif(part: Part) -> Iterator[bytes]:
     """One trajectory a line, in the order in which they began."""
-    for key, turns in _trajectories(part):
+    for key, turns, parent in _trajectories(part):
         steps = [step for turn in turns for step in _steps(turn)]
         for number, step in enumerate(steps, 1):
             step["step_id"] = number
-        yield ascii_json(json.dumps(_trajectory(key, turns, steps), separators=(",", ":")).encode()) + b"\n"
+        yield ascii_json(json.dumps(_trajectory(key, turns, steps, parent), separators=(",", ":")).encode()) + b"\n"
 
 
-def _trajectories(part: Part) -> Iterable[tuple[str, list[Row]]]:
+def _trajectories(part: Part) -> Iterator[tuple[str, list[Row], UUID | None]]:
+    """Key, turns and calling turn of each trajectory."""
+    turns = list(_turns(part))
+    callers = queries.calling_turns({turn.parent_turn_uuid for turn in turns if turn.parent_turn_uuid is not None})
     found: dict[str, list[Row]] = {}
-    for turn in _turns(part):
-        whole = turn.session_id if turn.session_id and turn.parent_turn_uuid is None else str(turn.uuid)
+    parents: dict[str, UUID | None] = {}
+    for turn in turns:
+        parent = callers.get(turn.parent_turn_uuid) if turn.parent_turn_uuid else None
+        whole = turn.session_id if turn.session_id and parent is None else str(turn.uuid)
         found.setdefault(whole, []).append(turn)
-    return found.items()
+        parents[whole] = parent
+    return ((key, some, parents[key]) for key, some in found.items())
 
 
 def _turns(part: Part) -> Iterator[Row]:
@@ -49,7 +55,7 @@ def _turns(part: Part) -> Iterator[Row]:
     yield from sorted(rows, key=lambda row: (row.start_us or 0, row.uuid))
 
 
-def _trajectory(key: str, turns: list[Row], steps: list[Step]) -> dict[str, Any]:
+def _trajectory(key: str, turns: list[Row], steps: list[Step], parent: UUID | None) -> dict[str, Any]:
     first = turns[0]
     models = [step["model_name"] for step in steps if step.get("model_name")]
     return {
@@ -76,7 +82,7 @@ def _trajectory(key: str, turns: list[Row], steps: list[Step]) -> dict[str, Any]
         "extra": _without_none(
             {
                 "turns": [str(turn.uuid) for turn in turns],
-                "parent_turn": str(first.parent_turn_uuid) if first.parent_turn_uuid else None,
+                "parent_turn": str(parent) if parent else None,
             }
         ),
     }

@@ -23,6 +23,7 @@ __all__ = [
     "CursorError",
     "QueryError",
     "as_turns",
+    "calling_turns",
     "chunks",
     "events",
     "facets",
@@ -139,11 +140,11 @@ def turn_summary(uuid: UUID | str) -> dict[str, Any] | None:
 
 def as_turns(found: Sequence[Row]) -> list[dict[str, Any]]:
     """Rows as Turns, each with the turn that called it where it is a sub-agent's."""
-    parents = _calling_turns({row.parent_turn_uuid for row in found if row.parent_turn_uuid is not None})
+    parents = calling_turns({row.parent_turn_uuid for row in found if row.parent_turn_uuid is not None})
     return [rows.turn(row, parents.get(row.parent_turn_uuid) if row.parent_turn_uuid else None) for row in found]
 
 
-def _calling_turns(homes: set[UUID]) -> dict[UUID, UUID | None]:
+def calling_turns(homes: set[UUID]) -> dict[UUID, UUID | None]:
     """For each home the turn it is or lies in: a sub-agent's turn hangs under a session, and that under a turn."""
     around: dict[UUID, tuple[bool, UUID | None]] = {}
     missing = homes
