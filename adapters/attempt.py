@@ -171,7 +171,8 @@ class Attempt:
         """Note what the provider raised and give what may be raised through Relay in its place."""
         self.error = error
         if isinstance(error, Exception):
-            self.failed(error)
+            if not failures.is_abort(error):
+                self.failed(error)
             if self.wire.redacts and self.wire.redact(str(error)) != str(error):
                 return ProviderInterrupted(error)  # Relay writes an error's text into the record
         if type(error).__name__ == "CancelledError" or (
