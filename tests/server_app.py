@@ -157,9 +157,9 @@ async def ready(host, port):
 
 
 if __name__ == "__main__":
-    server.GRACE_SECONDS = float(os.environ.get("GRACE", "2"))
-    server.IDLE_SECONDS = server.STALL_SECONDS = float(os.environ.get("PATIENCE", "60"))
-    server.LINGER_SECONDS = 3
+    server.limits.GRACE_SECONDS = float(os.environ.get("GRACE", "2"))
+    server.limits.IDLE_SECONDS = server.limits.STALL_SECONDS = float(os.environ.get("PATIENCE", "60"))
+    server.limits.LINGER_SECONDS = 3
     logging.basicConfig(level=logging.INFO)
     port = int(sys.argv[1]) if sys.argv[1:] else 0
     running = server.Server(application, "127.0.0.1", port, start=nothing, stop=stopped, ready=ready)

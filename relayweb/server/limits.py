@@ -1,0 +1,17 @@
+"""How much, and for how long."""
+
+INBOX_BYTES = 1024 * 1024
+"""What a connection may have waiting for the application before it is read no further."""
+PAGE_BODY = 8 * 1024 * 1024
+"""Bytes a request body may have outside the doors and the gateway."""
+HEADER_BYTES = 64 * 1024
+IDLE_SECONDS = 120
+"""Longer than the 90 s after which Relay's client drops an idle connection: whoever closes first must not be us."""
+STALL_SECONDS = 120
+"""A client that takes nothing for so long is cut off."""
+LINGER_SECONDS = 10
+"""How long a refused body is read and thrown away, so that the client gets to the answer."""
+GRACE_SECONDS = 8
+"""How long answers that have begun may go on after the order to stop."""
+STOP_SECONDS = 14
+"""After this long the process ends, come what may."""
