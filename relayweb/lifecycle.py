@@ -30,7 +30,7 @@ class Part:
 
 # The writer comes first and goes last: everything else feeds it.
 PARTS = [
-    Part("relayweb.recording.writer", lambda m: m.writer().start(), lambda m: m.writer().close()),
+    Part("relayweb.recording.writer", lambda m: m.writer().start(), lambda m: m.writer().close(timeout=5)),
     Part("relayweb.recording.search", lambda m: m.indexer().start(), lambda m: m.indexer().close()),
     Part("relayweb.recording.subscriber", lambda m: m.attach(), lambda m: m.detach()),
     Part("relayweb.live.hub", lambda m: m.hub().start(), lambda m: m.hub().close(), blocking=False),
@@ -81,7 +81,7 @@ async def _flush_relay() -> None:
     import nemo_relay
 
     try:
-        await asyncio.wait_for(nemo_relay.subscribers.flush_async(), 3)
+        await asyncio.wait_for(nemo_relay.subscribers.flush_async(), 2)
     except TimeoutError:
         logger.warning("a call through Relay was still running; its last events may be missing")
 
