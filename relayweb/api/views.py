@@ -143,8 +143,12 @@ def scope_events(request: HttpRequest, uuid: UUID, offset: Offset = 0, limit: Li
 
 @api.get("ruleset", response={200: schemas.Ruleset, **_PROBLEMS})
 def ruleset(request: HttpRequest) -> HttpResponse:
-    """The intercepts in force, in the order they run."""
-    return _answer(publish.ruleset_document())
+    """The intercepts in force, in the order they run; 304 for a reader whose If-None-Match names them."""
+    document = publish.ruleset_document()
+    tag = f'"{document["etag"]}"'
+    answer = HttpResponse(status=304) if request.headers.get("If-None-Match") == tag else _answer(document)
+    answer["ETag"] = tag
+    return answer
 
 
 @api.get("health", response={200: schemas.Health, **_PROBLEMS})

@@ -141,6 +141,15 @@ def test_a_fault_inside_is_json_too(talk, monkeypatch, caplog):
     assert "error" in found.json() and "boom" in caplog.text
 
 
+def test_rules_are_sent_once_to_a_reader_who_names_those_it_has():
+    client = Client(headers={"authorization": f"Bearer {tokens.create('t', 'read')}"})
+    first = client.get("/api/v1/ruleset")
+    assert first["ETag"] == f'"{first.json()["etag"]}"'
+    again = client.get("/api/v1/ruleset", headers={"if-none-match": first["ETag"]})
+    assert (again.status_code, again.content, again["ETag"]) == (304, b"", first["ETag"])
+    assert client.get("/api/v1/ruleset", headers={"if-none-match": '"older"'}).status_code == 200
+
+
 # Who may read
 
 
