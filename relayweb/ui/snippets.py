@@ -97,16 +97,15 @@ def ways(origin: str, tokens: dict[str, str]) -> list[Way]:
             [
                 Snippet(
                     "python",
-                    "from nemo_relay import AtofExporter, AtofStreamSinkConfig\n\n"
-                    "exporter = AtofExporter(\n"
-                    "    AtofStreamSinkConfig(\n"
-                    f'        "{socket}",\n'
-                    '        transport="websocket",\n'
-                    f'        headers={{"x-relay-token": "{ingest}"}},\n'
-                    "    )\n"
-                    ")\n"
+                    "from nemo_relay import AtofExporter, AtofExporterConfig\n\n"
+                    "config = AtofExporterConfig()\n"
+                    'config.sink_type = "stream"\n'
+                    'config.transport = "websocket"\n'
+                    f'config.url = "{socket}"\n'
+                    f'config.headers = {{"x-relay-token": "{ingest}"}}\n'
+                    "exporter = AtofExporter(config)\n"
                     'exporter.register("relayweb")  # and exporter.shutdown() at the end',
-                    (f'"{socket}"', f'headers={{"x-relay-token": "{ingest}"}}'),
+                    (f'config.url = "{socket}"', f'config.headers = {{"x-relay-token": "{ingest}"}}'),
                 ),
                 Snippet(
                     "plugins.toml",
