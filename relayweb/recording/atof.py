@@ -261,7 +261,10 @@ def restore_surrogates(line: bytes, surrogates: list[tuple[int, bytes]]) -> byte
 
 def is_deeper(text: bytes | Raw, levels: int) -> bool:
     """Whether valid JSON nests deeper than `levels`. Only values long enough to do so are opened."""
-    stack = [(bytes(text), levels)]
+    text = bytes(text)
+    if text.count(b"{") + text.count(b"[") <= levels:
+        return False
+    stack = [(text, levels)]
     while stack:
         text, levels = stack.pop()
         if len(text) < 2 * levels + 2:

@@ -18,7 +18,7 @@ from relayweb.recording.content import read_deltas, read_varint, write_deltas, w
 
 MARKS, CONTENTS = 0, 1
 
-_INDEX = re.compile(rb'"chunk_index":\s*(0|[1-9]\d{0,14})(?=[,}\s])')
+_INDEX = b'"chunk_index":'
 _NUMBER = re.compile(rb"(?<=[:,\[])(?:0|[1-9]\d{0,14})(?=[,}\]])|\0n")
 
 
@@ -52,10 +52,17 @@ def hole(event: Parsed, line: bytes, root: bytes | None) -> bytes:
 
 def take_index(text: bytes) -> tuple[bytes, int | None]:
     """The text with a hole for its chunk index, and the index."""
-    match = _INDEX.search(text)
-    if match is None:
+    start = text.find(_INDEX)
+    if start < 0:
         return text, None
-    return text[: match.start(1)] + b"\0n" + text[match.end(1) :], int(match[1])
+    start += len(_INDEX)
+    if text[start : start + 1] == b" ":
+        start += 1
+    end = text.find(b",", start)
+    digits = text[start:end]
+    if end < 0 or not digits.isdigit() or len(digits) > 15 or (digits[0] == 48 and len(digits) > 1):
+        return text, None
+    return text[:start] + b"\0n" + text[end:], int(digits)
 
 
 def take_numbers(text: bytes) -> tuple[bytes, tuple[int | None, ...]]:

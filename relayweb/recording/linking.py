@@ -79,7 +79,7 @@ class Linking:
         return node
 
     def create(self, uuid: bytes) -> Node:
-        node = Node(uuid)
+        node = Node.fresh(uuid)
         self._absent.discard(uuid)
         self.nodes.put(uuid, node)
         self.needs_link(node)
@@ -236,8 +236,9 @@ class Linking:
     def _link(self, node: Node) -> None:
         parent = self._parent(node)
         node.top = parent is None
-        implicit = node.parent_uuid is None or node.root_uuid in (None, node.uuid, node.parent_uuid)
-        node.flag(FLAG.MISSING_PARENT, parent is None and not implicit)
+        if parent is not None or node.new or node.root is not None:  # what the database says of a missing one holds
+            implicit = node.parent_uuid is None or node.root in (None, node.uuid, node.parent_uuid)
+            node.flag(FLAG.MISSING_PARENT, parent is None and not implicit)
         if node.flags & BY_PLACE:
             told = node.told_session or (node.home_state.own_session if node.home_state else None)
             nested = told is not None and parent is not None
@@ -461,8 +462,8 @@ class Linking:
 
     def _check_children(self, parent: Node) -> None:
         home = self.find(parent.turn_uuid)
-        if parent.end_us is None or home is None or home.last_us <= parent.end_us:
-            return
+        if parent.end_us is None or home is None or home.saved_last_us <= parent.end_us:
+            return  # nothing on record is later, and what came now has been looked at
         for child in self._inside({parent.turn_uuid}, homes_too=True):
             if child.parent_uuid == parent.uuid and child is not parent:
                 at = max(child.end_us or 0, child.start_us or 0)

@@ -28,7 +28,8 @@ class Event(models.Model):
         REPLACED_TEXT = 2, "invalid UTF-8 was replaced"
         MASKED = 4, "a secret was masked"
 
-    seq = models.BigIntegerField(primary_key=True)
+    # BigAutoField, although the writer gives every number: on SQLite only an "integer" key is the row's own.
+    seq = models.BigAutoField(primary_key=True)
     uuid = UuidField()
     kind = models.PositiveSmallIntegerField(choices=Kind.choices)
     digest = models.BinaryField(max_length=16)
@@ -41,11 +42,9 @@ class Event(models.Model):
     """The event as `content.Store` packed it."""
 
     class Meta:
-        constraints: ClassVar = [
-            # Finds duplicates and conflicts, and the events of a scope.
-            models.UniqueConstraint(fields=["uuid", "kind", "digest"], name="event_identity"),
-        ]
         indexes: ClassVar = [
+            # Duplicates and conflicts, and the events of a scope. Not unique: the writers take turns, and look.
+            models.Index(fields=["uuid"], name="event_uuid"),
             # Marks under a scope.
             models.Index(fields=["mark_of"], condition=models.Q(mark_of__isnull=False), name="event_marks"),
         ]
@@ -98,7 +97,6 @@ class Scope(models.Model):
     end_seq = models.BigIntegerField(null=True)
 
     parent_uuid = UuidField(null=True)
-    root_uuid = UuidField(null=True)
     turn_uuid = UuidField()
     parent_turn_uuid = UuidField(null=True)
     logical_uuid = UuidField(null=True)
@@ -295,7 +293,7 @@ class ChunkBlock(models.Model):
 class Rewrite(models.Model):
     """One `relay.rewrite` mark. Its patch and headers are in the event `seq`."""
 
-    seq = models.BigIntegerField(primary_key=True)
+    seq = models.BigAutoField(primary_key=True)
     """The number of its event."""
     attempt_uuid = UuidField()
     """The scope it hangs under: an attempt, or the logical call of a call that never began."""
@@ -333,7 +331,7 @@ class Content(models.Model):
         MESSAGE = 1
         TEMPLATE = 2
 
-    id = models.BigIntegerField(primary_key=True)
+    id = models.BigAutoField(primary_key=True)
     digest = models.BinaryField(max_length=16, unique=True)
     kind = models.PositiveSmallIntegerField(choices=Kind.choices)
     size = models.IntegerField()

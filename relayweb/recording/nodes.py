@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -49,143 +48,113 @@ class Logical(msgspec.Struct, array_like=True):
     open: int = 0
 
 
-class Node:
-    """One row of `Scope`, and what else the projection knows while it is in memory."""
+class Node(msgspec.Struct, eq=False):
+    """One row of `Scope`, and what else the projection knows while it is in memory.
 
-    __slots__ = (
-        *SCOPE_COLUMNS,
-        "added",
-        "added_call",
-        "added_call_to",
-        "added_names",
-        "added_to",
-        "added_up",
-        "added_up_to",
-        "calls",
-        "end",
-        "failed",
-        "first_chunk_us",
-        "home_state",
-        "linked",
-        "logical_state",
-        "new",
-        "own_rewrites",
-        "revived",
-        "stream",
-        "told_session",
-        "told_turn",
-    )
+    The first members are the columns, in the order of `tables.SCOPE_COLUMNS`.
+    """
 
     uuid: bytes
-    seq: int
-    start_seq: int | None
-    end_seq: int | None
-    parent_uuid: bytes | None
-    root_uuid: bytes | None
-    turn_uuid: bytes
-    parent_turn_uuid: bytes | None
-    logical_uuid: bytes | None
-    joined_uuid: bytes | None
-    top: bool
-    role: str
-    is_session: bool
-    is_turn: bool
-    is_home: bool
-    category: str | None
-    name: str
-    status: str
-    outcome: str | None
-    flags: int
-    start_us: int | None
-    end_us: int | None
-    last_us: int
-    arrived_us: int
-    session_id: str | None
-    turn_id: str | None
-    profile: str | None
-    api_request_id: str | None
-    call_role: str | None
-    tool_call_id: str | None
-    provider: str | None
-    model: str | None
-    api_mode: str | None
-    attempt: int | None
-    streaming: bool | None
-    ttft_us: int | None
-    chunk_count: int | None
-    finish_reason: str | None
-    stream_finish_reason: str | None
-    input_tokens: int | None
-    output_tokens: int | None
-    cached_tokens: int | None
-    cache_write_tokens: int | None
-    reasoning_tokens: int | None
-    total_tokens: int | None
-    usage_complete: bool | None
-    cost_pusd: int | None
-    wasted_pusd: int | None
-    price_version: str | None
-    error_type: str | None
-    error_status: int | None
-    error_message: str | None
-    logical_calls: int | None
-    attempts: int | None
-    retries: int | None
-    rewrites: int | None
-    tools: int | None
-    subagents: int | None
-    model_names: str | None
-    provider_names: str | None
-    asked: str | None
-    state: bytes | None
+    seq: int = 0
+    start_seq: int | None = None
+    end_seq: int | None = None
+    parent_uuid: bytes | None = None
+    turn_uuid: bytes = b""
+    parent_turn_uuid: bytes | None = None
+    logical_uuid: bytes | None = None
+    joined_uuid: bytes | None = None
+    top: bool = False
+    role: str = "scope"
+    is_session: bool = False
+    is_turn: bool = False
+    is_home: bool = False
+    category: str | None = None
+    name: str = ""
+    status: str = "running"
+    outcome: str | None = None
+    flags: int = 0
+    start_us: int | None = None
+    end_us: int | None = None
+    last_us: int = 0
+    arrived_us: int = 0
+    session_id: str | None = None
+    turn_id: str | None = None
+    profile: str | None = None
+    api_request_id: str | None = None
+    call_role: str | None = None
+    tool_call_id: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    api_mode: str | None = None
+    attempt: int | None = None
+    streaming: bool | None = None
+    ttft_us: int | None = None
+    chunk_count: int | None = None
+    finish_reason: str | None = None
+    stream_finish_reason: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    total_tokens: int | None = None
+    usage_complete: bool | None = None
+    cost_pusd: int | None = None
+    wasted_pusd: int | None = None
+    price_version: str | None = None
+    error_type: str | None = None
+    error_status: int | None = None
+    error_message: str | None = None
+    logical_calls: int | None = None
+    attempts: int | None = None
+    retries: int | None = None
+    rewrites: int | None = None
+    tools: int | None = None
+    subagents: int | None = None
+    model_names: str | None = None
+    provider_names: str | None = None
+    asked: str | None = None
+    state: bytes | None = None
 
-    calls: dict[bytes, int] | None
+    root: bytes | None = None
+    new: bool = False
+    revived: bool = False
+    """Whether `end`, `stream`, `failed` and `first_chunk_us` say all that is on record."""
+    end: EndFacts | None = None
+    stream: Stream | None = None
+    failed: tuple[int, bytes, ErrorFacts] | None = None
+    first_chunk_us: int | None = None
+    told_session: str | None = None
+    told_turn: str | None = None
+    own_rewrites: int = 0
+    saved_last_us: int = 0
+    """`last_us` when the batch began."""
+    linked: tuple[Any, ...] | None = None
+    home_state: Home | None = None
+    logical_state: Logical | None = None
+    calls: dict[bytes, int] | None = None
     """A logical call's attempts and their starts, once somebody asked."""
+    added: tuple[int, ...] = NOTHING
+    added_up: tuple[int, ...] = NOTHING
+    added_names: tuple[str | None, str | None] = (None, None)
+    added_call: tuple[int, int, int, int] = (0, 0, 0, 0)
+    added_to: bytes | None = None
+    added_up_to: bytes | None = None
+    added_call_to: bytes | None = None
 
-    def __init__(self, uuid: bytes) -> None:
-        for column in SCOPE_COLUMNS:
-            setattr(self, column, None)
-        self.uuid = self.turn_uuid = uuid
-        self.seq = self.flags = self.last_us = self.arrived_us = 0
-        self.name, self.role, self.status = "", "scope", "running"
-        self.top = self.is_session = self.is_turn = self.is_home = False
-        self.new = True
-        self._forget()
-        self.revived = True
-        self.calls = {}  # there are none on record yet
-
-    def _forget(self) -> None:
-        self.revived = False
-        """Whether `end`, `stream`, `failed` and `first_chunk_us` say all that is on record."""
-        self.end: EndFacts | None = None
-        self.stream: Stream | None = None
-        self.failed: tuple[int, bytes, ErrorFacts] | None = None
-        self.first_chunk_us: int | None = None
-        self.told_session: str | None = None
-        self.told_turn: str | None = None
-        self.own_rewrites = 0
-        self.linked: tuple[Any, ...] | None = None
-        self.home_state: Home | None = None
-        self.logical_state: Logical | None = None
-        self.calls = None
-        self.added: tuple[int, ...] = NOTHING
-        self.added_up: tuple[int, ...] = NOTHING
-        self.added_names: tuple[str | None, str | None] = (None, None)
-        self.added_call = (0, 0, 0, 0)
-        self.added_to: bytes | None = None
-        self.added_up_to: bytes | None = None
-        self.added_call_to: bytes | None = None
+    @classmethod
+    def fresh(cls, uuid: bytes) -> Node:
+        """A scope of which nothing is on record."""
+        return cls(uuid, turn_uuid=uuid, new=True, revived=True, calls={})
 
     @classmethod
     def of(cls, row: Iterable[Any]) -> Node:
-        node = cls.__new__(cls)
-        for column, value in zip(SCOPE_COLUMNS, row, strict=True):
-            setattr(node, column, value)
-        node.new = False
-        node._forget()
+        """A scope as it is on record."""
+        node = cls(*row)
         if node.state:
             node.home_state, node.logical_state = _read_state(node.state)
         node.own_rewrites = node.home_state.rewrites if node.home_state else node.rewrites or 0
+        node.saved_last_us = node.last_us
         node.linked = node.place()
         node.added = contribution(node)
         node.added_up = contribution_up(node)
@@ -203,7 +172,8 @@ class Node:
             self.state = _write((self.home_state, self.logical_state))
         else:
             self.state = None
-        return list(_columns(self))
+        self.saved_last_us = self.last_us
+        return list(msgspec.structs.astuple(self)[:_COLUMNS])
 
     def home(self) -> Home:
         if self.home_state is None:
@@ -222,7 +192,7 @@ _write = msgspec.msgpack.Encoder().encode
 _read_state = msgspec.msgpack.Decoder(tuple[Home | None, Logical | None]).decode
 
 
-_columns = attrgetter(*SCOPE_COLUMNS)
+_COLUMNS = len(SCOPE_COLUMNS)
 
 
 def contribution(node: Node) -> tuple[int, ...]:

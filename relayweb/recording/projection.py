@@ -100,7 +100,7 @@ class Projection(Linking):
             node.name = said.name
             node.role = said.role
             node.flag(BY_PLACE, said.role == "agent")
-            node.parent_uuid, node.root_uuid = event.parent, event.root
+            node.parent_uuid, node.root = event.parent, event.root
             self.needs_link(node)
 
     # What an attempt comes to
@@ -191,7 +191,7 @@ class Projection(Linking):
         ours = event.envelope.name == facts.BLOCKED
         node.name = clean(str(data.get("provider") or "blocked" if ours else event.envelope.name)[:400])
         node.role, node.category, node.status = "attempt", "llm", "blocked"
-        node.parent_uuid, node.root_uuid = event.parent, event.root
+        node.parent_uuid, node.root = event.parent, event.root
         node.start_seq = node.end_seq = seq
         node.start_us = node.end_us = event.at_ns // 1000
         request = data.get("request")

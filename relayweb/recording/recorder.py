@@ -339,6 +339,8 @@ class Recorder(Projection):
 
     def create(self, uuid: bytes) -> Node:
         node = super().create(uuid)
+        if uuid not in self._orphans and uuid not in self.early:
+            return node
         hidden = {known.seq for same in self._known.values() for known in same if known.flags & CONFLICT}
         hidden |= {seq for _, seq, flags in self._orphans.get(uuid, ()) if flags & CONFLICT}
         earlier = [(event, seq, 0) for event, seq, _ in self._orphans.pop(uuid, ())]

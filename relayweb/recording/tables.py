@@ -21,7 +21,6 @@ SCOPE_COLUMNS: Final = (
     "start_seq",
     "end_seq",
     "parent_uuid",
-    "root_uuid",
     "turn_uuid",
     "parent_turn_uuid",
     "logical_uuid",
