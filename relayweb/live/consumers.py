@@ -20,6 +20,7 @@ from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
 from relayweb.access import hosts, tokens
+from relayweb.access.permissions import may_view
 from relayweb.live import frames
 from relayweb.live.hub import FRAME_SECONDS, Hub, Key, Topic, hub
 
@@ -87,7 +88,7 @@ def _signed_in(cookies: bytes) -> bool:
         request = HttpRequest()
         engine = import_string(f"{settings.SESSION_ENGINE}.SessionStore")
         request.session = engine(morsel.value)
-        return get_user(request).is_authenticated
+        return may_view(get_user(request))
     finally:
         close_old_connections()
 
