@@ -57,10 +57,11 @@ class ChunkMarks:
                 data["redacted"] = True
             self._first += len(self._chunks)
             self._chunks, self._escaped = [], []
-            try:
-                emit(self._relay, self._context, marks.CHUNKS, data)
-            except Exception as error:
-                faults.note("mark", error)
+        # Not under the lock: Relay takes its time with many chunks, and the next ones must not wait for it.
+        try:
+            emit(self._relay, self._context, marks.CHUNKS, data)
+        except Exception as error:
+            faults.note("mark", error)
 
 
 def _length(chunk: Any) -> int:

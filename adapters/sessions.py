@@ -186,7 +186,8 @@ def active_turn(session_id: str | None = None) -> RelayTurnContext | None:
 
 
 def enter_turn(turn: RelayTurnContext) -> None:
-    turn.previous = _TURN.get()
+    """Make `turn` the current one of this context, above the live one that was."""
+    turn.previous = _live(_TURN.get(), turn)
     _TURN.set(turn)
 
 
@@ -194,9 +195,13 @@ def leave_turn(turn: RelayTurnContext) -> None:
     """Restore the nearest live turn that came before `turn`, unless this context has moved on to another one."""
     if _TURN.get() is not turn:
         return
-    seen: set[int] = {id(turn)}
-    previous = turn.previous
-    while previous is not None and id(previous) not in seen and previous.closed:
-        seen.add(id(previous))
-        previous = previous.previous
-    _TURN.set(previous if previous is not None and not previous.closed else None)
+    _TURN.set(_live(turn.previous, turn))
+
+
+def _live(turn: RelayTurnContext | None, above: RelayTurnContext) -> RelayTurnContext | None:
+    """`turn`, or the first one below it that is not closed; a chain that comes back to where it was ends."""
+    seen = {id(above)}
+    while turn is not None and turn.closed and id(turn) not in seen:
+        seen.add(id(turn))
+        turn = turn.previous
+    return turn if turn is not None and not turn.closed else None

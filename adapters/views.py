@@ -11,10 +11,15 @@ class AttributeView:
 
     __slots__ = ("_json",)
 
+    def __reduce__(self) -> Any:
+        return AttributeView, (self._json,)
+
     def __init__(self, value: dict[str, Any]) -> None:
         object.__setattr__(self, "_json", value)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)  # what copying and pickling ask for, before there is a value
         try:
             return view(self._json[name])
         except KeyError:

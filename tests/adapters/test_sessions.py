@@ -296,3 +296,13 @@ def test_resolve_execution_context_says_where_a_call_belongs(talk: Conversation)
     assert (runtime, session, parent) == (talk.host, talk.lease.session, talk.turn.handle)
     talk.host.release_managed_execution("tests")
     assert relay_runtime.resolve_execution_context("session-1") == (None, None, None)
+
+
+def test_turns_that_ended_elsewhere_are_not_kept_alive(talk: Conversation) -> None:
+    talk.end()
+    last = talk.turn
+    for number in range(5):
+        last = talk.begin(f"next-{number}")
+        contextvars.Context().run(C.end_turn, last, outcome="success")  # this context does not see it end
+    assert relay_runtime.current_turn() is last
+    assert talk.begin("newest").previous is None
