@@ -21,3 +21,12 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
     yield start
     for served in started:
         served.stop()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> None:
+    """Each test has a record of its own; what a process remembers of one does not hold for the next."""
+    from relayweb.recording import chunks, pricing
+
+    chunks.forget()
+    pricing.forget()

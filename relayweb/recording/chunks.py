@@ -80,27 +80,45 @@ def texts(block: ChunkBlock, *, shown: bool = False, since: int = 0) -> Iterator
     marks, root = blocks.decode(block.kind, bytes(block.body))
     marks = [mark for mark in marks if mark.seq > since] if since else marks
     if block.kind == ChunkBlock.Kind.MARKS:
-        known = _templates({mark.template for mark in marks})
+        known = _templates.read({mark.template for mark in marks})
         for mark in marks:
             mark.text = known[mark.template]
     for mark in blocks.shown(marks) if shown else marks:
         yield mark, blocks.fill(mark, str(block.attempt_uuid), root)
 
 
-_known_templates: dict[int, bytes] = {}
-_TEMPLATES = 2_000
+class _Templates:
+    """Texts of templates by number. A record never uses a number again, so they may be remembered."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._recent: Recent[int, bytes] = Recent(4_000)
+
+    def read(self, wanted: set[int]) -> dict[int, bytes]:
+        with self._lock:
+            found = {number: text for number in wanted if (text := self._recent.get(number)) is not None}
+        missing = wanted - found.keys()
+        if missing:
+            rows = Content.objects.filter(id__in=missing).values_list("id", "body")
+            new = {number: content.decode(bytes(body), CONTENT.expand).text for number, body in rows}
+            with self._lock:
+                for number, text in new.items():
+                    self._recent.put(number, text)
+                self._recent.trim()
+            found |= new
+        return found
+
+    def forget(self) -> None:
+        with self._lock:
+            self._recent.clear()
 
 
-def _templates(wanted: set[int]) -> dict[int, bytes]:
-    """Texts of templates by number. A number is never used again, so they may be remembered."""
-    missing = wanted - _known_templates.keys()
-    if missing:
-        if len(_known_templates) > _TEMPLATES:
-            _known_templates.clear()
-            missing = wanted
-        rows = Content.objects.filter(id__in=missing).values_list("id", "body")
-        _known_templates.update({number: content.decode(bytes(body), CONTENT.expand).text for number, body in rows})
-    return {number: _known_templates[number] for number in wanted}
+_templates = _Templates()
+
+
+def forget() -> None:
+    """The record is another one now, as between tests."""
+    _templates.forget()
 
 
 def _data(text: bytes) -> bytes:
