@@ -110,7 +110,8 @@ LOGIN_URL = "access:login"
 LOGIN_REDIRECT_URL = "ui:turns"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-SECURE_REFERRER_POLICY = "no-referrer"
+# Not "no-referrer": browsers then send `Origin: null` with our own forms, which the CSRF check must refuse.
+SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
