@@ -60,16 +60,26 @@ def has_running_loop() -> bool:
     return asyncio._get_running_loop() is not None
 
 
+def _complete(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
+    task = loop.create_task(coroutine)
+    try:
+        return loop.run_until_complete(task)
+    except BaseException:
+        if not task.done():  # a signal came: whatever becomes of the task, nobody will ask for it
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        raise
+
+
 def drive(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
     """Run `coroutine` on `loop` to its end, in this thread, or in one beside it when this one runs a loop itself."""
     if not has_running_loop():
-        return loop.run_until_complete(coroutine)
+        return _complete(loop, coroutine)
     outcome: list[Any] = [None, None]
     context = contextvars.copy_context()
 
     def work() -> None:
         try:
-            outcome[0] = context.run(loop.run_until_complete, coroutine)
+            outcome[0] = context.run(_complete, loop, coroutine)
         except BaseException as error:
             outcome[1] = error
 
@@ -86,7 +96,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     loop = acquire()
     reusable = True
     try:
-        return loop.run_until_complete(coroutine)
+        return _complete(loop, coroutine)
     except Exception:
         raise
     except BaseException:
