@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import io
+from decimal import Decimal
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+
+from relayweb.recording import pricing, queries
+from relayweb.recording.models import Price
+from tests.recording.recorded import FAILED, Talk, answer, record
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def run(*args):
+    out = io.StringIO()
+    call_command("reprice", *args, stdout=out)
+    return out.getvalue().strip()
+
+
+def usd(turn):
+    found = queries.turn_summary(turn)
+    return found["cost_usd"], found["wasted_usd"]
+
+
+@pytest.fixture(autouse=True)
+def no_list_prices():
+    Price.objects.all().delete()
+    pricing.forget()
+
+
+@pytest.fixture
+def talk():
+    talk = Talk()
+    call = talk.call()
+    talk.attempt(call, 20, 100, status=FAILED, out=answer("x", 1_000_000, 0, None))
+    talk.attempt(call, 120, 200, out=answer("x", 1_000_000, 1_000_000))
+    talk.record()
+    return talk
+
+
+def test_a_new_price_counts_for_what_is_on_record(talk):
+    assert usd(talk.turn) == (None, None)
+    Price.objects.create(model="gpt-4o", input=Decimal(2), output=Decimal(10))
+    assert run().endswith("2 of 2 attempts changed")
+    assert usd(talk.turn) == (14.0, 2.0)
+    call, first, second = queries.turn_nodes(talk.turn)[1:4]
+    assert (call["cost_usd"], first["cost_usd"], second["cost_usd"]) == (14.0, 2.0, 12.0)
+    assert second["price_version"] == pricing.table().version
+    assert run().endswith("0 of 0 attempts changed")
+    Price.objects.get().delete()
+    run()
+    assert usd(talk.turn) == (None, None)
+
+
+def test_what_relay_priced_stays():
+    talk = Talk()
+    profile = {"annotated_response": {"usage": {"cost": {"total": 0.5, "currency": "USD"}}}}
+    talk.around(
+        "openai.chat",
+        "llm",
+        talk.turn,
+        10,
+        20,
+        data={"content": {"model": "gpt-4o"}},
+        out=answer(),
+        end_profile=profile,
+    )
+    talk.record()
+    Price.objects.create(model="gpt-4o", input=Decimal(2), output=Decimal(10))
+    run()
+    assert usd(talk.turn)[0] == 0.5
+
+
+def test_only_what_is_recent_is_priced_if_asked(talk):
+    Price.objects.create(model="gpt-4o", input=Decimal(2), output=Decimal(10))
+    assert run("--since", "2026-06-01").endswith("0 of 0 attempts changed")
+    assert run("--since", "2026-01-01").endswith("2 of 2 attempts changed")
+    with pytest.raises(CommandError, match="--since"):
+        run("--since", "yesterday")
+
+
+def test_what_is_recorded_afterwards_adds_to_the_new_sums(talk):
+    Price.objects.create(model="gpt-4o", input=Decimal(2), output=Decimal(10))
+    run()
+    more = Talk()
+    more.turn, more.events, more.tail = talk.turn, [], []
+    more.attempt(more.call(1_000, 2_000), 1_100, 1_200, out=answer("y", 1_000_000, 0))
+    record(*more.all())
+    assert usd(talk.turn) == (16.0, 2.0)
+
+
+def test_prices_are_edited_in_the_admin(client):
+    client.force_login(User.objects.create_superuser("root"))
+    page = client.get("/admin/recording/price/")
+    assert page.status_code == 200 and "a million tokens" in page.content.decode()
+    form = {
+        "model": "gpt-9",
+        "provider": "",
+        "since": "2026-01-01",
+        "input": "1",
+        "output": "2",
+        "cached": "",
+        "cache_write": "",
+    }
+    before = pricing.table().version
+    assert client.post("/admin/recording/price/add/", form).status_code == 302
+    assert pricing.table().rate("gpt-9", None).input == 1_000_000 and pricing.table().version != before
+    wrong = client.post("/admin/recording/price/add/", {**form, "model": "GPT 9", "input": "-1"})
+    assert "small letters" in wrong.content.decode() and "greater than or equal to 0" in wrong.content.decode()
+    twice = client.post("/admin/recording/price/add/", form)
+    assert "already have a price" in twice.content.decode()
