@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -10,6 +11,7 @@ from uuid import UUID
 import msgspec
 
 from relayweb.recording.models import Scope
+from relayweb.recording.usage import FIELDS, Usage, add
 
 COLUMNS = (
     "uuid", "seq", "parent_uuid", "turn_uuid", "parent_turn_uuid", "logical_uuid", "joined_uuid", "role", "category",
@@ -131,6 +133,18 @@ def usage(row: Row) -> dict[str, Any]:
         "reasoning_tokens": row.reasoning_tokens,
         "total_tokens": row.total_tokens,
         "complete": bool(row.usage_complete),
+    }
+
+
+def sums(attempts: Sequence[Row]) -> dict[str, Any]:
+    """What some attempts used and cost together."""
+    together = add(Usage(**{n: getattr(row, n) for n in FIELDS}, complete=bool(row.usage_complete)) for row in attempts)
+    costs = [row.cost_pusd for row in attempts if row.cost_pusd is not None]
+    wasted = [row.wasted_pusd for row in attempts if row.wasted_pusd is not None]
+    return {
+        "usage": together.as_dict(),
+        "cost_usd": usd(sum(costs)) if costs else None,
+        "wasted_usd": usd(sum(wasted)) if wasted else None,
     }
 
 

@@ -40,7 +40,19 @@ def flat(found: Iterable[Row], root: UUID) -> list[Node]:
             _walk(row, 1, children, ordered, reached)
             if "missing_parent" not in ordered[at]["flags"]:
                 ordered[at]["flags"].append("missing_parent")
+    _sum_calls(ordered, by_uuid)
     return ordered
+
+
+def _sum_calls(ordered: list[Node], by_uuid: dict[UUID, Row]) -> None:
+    """Give each logical call what its attempts used and cost together."""
+    attempts: dict[str, list[Row]] = {}
+    for row in by_uuid.values():
+        if row.role == "attempt" and row.logical_uuid is not None and row.joined_uuid is None:
+            attempts.setdefault(str(row.logical_uuid), []).append(row)
+    for node in ordered:
+        if node["role"] == "logical_call" and (of := attempts.get(node["uuid"])):
+            node |= rows.sums(of)
 
 
 def _parent(row: Row, by_uuid: dict[UUID, Row], root: UUID) -> UUID:
