@@ -26,7 +26,8 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
 @pytest.fixture(autouse=True)
 def _nothing_remembered() -> None:
     """Each test has a record of its own; what a process remembers of one does not hold for the next."""
-    from relayweb.recording import chunks, pricing
+    from relayweb.recording import chunks, pricing, projection
 
     chunks.forget()
     pricing.forget()
+    projection._rates.clear()
