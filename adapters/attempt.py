@@ -77,6 +77,7 @@ class Attempt:
             session_id=where.session.session_id,
             profile=where.host.profile,
             stream=stream,
+            request_id=given.get("api_request_id"),
         )
         self.model = options.model_name or None
         self.metadata = self._metadata(given, options.name)

@@ -80,6 +80,7 @@ class ProviderCall:
         session_id: str | None = None,
         profile: str | None = None,
         stream: bool = False,
+        request_id: str | None = None,
     ) -> None:
         self._wire = WIRES.get(api_mode)
         self._native = self._wire.codec() if self._wire else None
@@ -94,6 +95,7 @@ class ProviderCall:
             _text(call_role) or "",
             _text(session_id),
             stream,
+            _text(request_id),
         )
         self.decision: Decision | None = None
         self.rewrites: list[Rewrite] = []

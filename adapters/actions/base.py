@@ -150,6 +150,7 @@ class Facts:
     call_role: str = "primary"
     session_id: str | None = None
     stream: bool = False
+    request_id: str | None = None  # of the logical call, shared by its attempts
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,6 +230,20 @@ def test_a_fault_may_hit_only_a_share_of_the_calls(monkeypatch: pytest.MonkeyPat
     assert results == ["fault", "miss", "fault", "miss"]
 
 
+def test_only_the_first_attempts_of_each_logical_call_fail(talk: Any, events: Any) -> None:
+    provider = Provider()
+    with rules(rule(type="fault", status=503, attempts=2)):
+        for request_id in ("one", "two"):
+            arguments = {"name": "p", "metadata": {"api_mode": "chat_completions", "api_request_id": request_id}}
+            for _ in range(2):
+                with pytest.raises(CallFault):
+                    relay_llm.execute_current(body("chat_completions"), provider, **arguments)
+            assert relay_llm.execute_current(body("chat_completions"), provider, **arguments) == {"ok": True}
+    assert provider.asked == 2
+    assert events.outcomes() == ["success", "success"]
+    assert [mark["data"]["result"] for mark in events.marks("relay.rewrite")] == ["fault", "fault", "miss"] * 2
+
+
 def test_nothing_runs_after_a_call_is_blocked_answered_or_failed() -> None:
     later = {"key": "z", "priority": 200, "action": {"type": "swap_model", "model": "x"}}
     for action in (
