@@ -113,7 +113,7 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return self.form_page(request, config, form)
 
     def form_page(self, request: HttpRequest, config: InterceptConfig | None, form: ConfigForm) -> TemplateResponse:
-        response = self.page(
+        return self.page(
             request,
             "form.html",
             config.title if config else "New intercept",
@@ -125,9 +125,6 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             neighbours=neighbours(config),
             unusable=publish.unusable().get(config.key, "") if config else "",
         )
-        if form.is_bound:
-            response.status_code = 422
-        return response
 
     def fields_view(self, request: HttpRequest) -> HttpResponse:
         """The fields of one action, for the form when another is chosen."""
@@ -186,9 +183,7 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 problems = [f"The file is not UTF-8 text: byte {error.start} cannot be read."]
             except transfer.FileError as error:
                 problems = error.problems
-        page = self.page(request, "import.html", "Import intercepts", text=text, problems=problems)
-        page.status_code = 422 if problems else 200
-        return page
+        return self.page(request, "import.html", "Import intercepts", text=text, problems=problems)
 
     def reorder_view(self, request: HttpRequest) -> HttpResponse:
         """Give the configs the order of the posted keys; each keeps its priority where the order allows."""

@@ -129,12 +129,11 @@ def run(value: Value, *, q: str = "", limit: int = LIMIT, seconds: float = SECON
     rules, report = RuleSet([rule]), Report()
     before: dict[str, tuple[list[Any], list[Any]]] = {}
     deadline = time.monotonic() + seconds
-    for call in _requests(q, limit):
+    for call, facts in _requests(q, limit):
         if time.monotonic() > deadline:
             report.complete = False
             break
         report.tried += 1
-        facts = _facts(call)
         if not (rule.match.static(facts) and rule.match.session_fits(rule.key, facts.session_id)):
             continue
         report.matched += 1
@@ -147,28 +146,32 @@ def run(value: Value, *, q: str = "", limit: int = LIMIT, seconds: float = SECON
     return report
 
 
-def _requests(q: str, limit: int) -> Iterator[Scope]:
-    """Attempts of the newest turns; those of one turn in order of time."""
+def _requests(q: str, limit: int) -> Iterator[tuple[Scope, Facts]]:
+    """Attempts of the newest turns, and what rules match them by; those of one turn in order of time."""
     newest = turns_matching(parse(q)).filter(start_us__isnull=False).order_by("-start_us", "-uuid")
     left = limit
-    turns = list(newest.values_list("uuid", flat=True)[:limit])
-    for turn in turns:
+    turns = list(newest.values_list("uuid", "session_id", "profile")[:limit])
+    for turn, session_id, profile in turns:
         if left <= 0:
             return
         calls = Scope.objects.filter(turn_uuid=turn, role=Role.ATTEMPT, joined_uuid__isnull=True).defer("state")
+        logical = Scope.objects.filter(turn_uuid=turn, role=Role.LOGICAL_CALL)
+        roles = dict(logical.values_list("uuid", "call_role"))
         for call in calls.order_by("start_us", "uuid")[:left]:
             left -= 1
-            yield call
+            role = call.call_role or (roles.get(call.logical_uuid) if call.logical_uuid else None)
+            yield call, _facts(call, role, session_id, profile)
 
 
-def _facts(call: Scope) -> Facts:
+def _facts(call: Scope, role: str | None, session_id: str | None, profile: str | None) -> Facts:
+    """Session and profile are told by the turn, unless the call has its own."""
     return Facts(
         api_mode=call.api_mode or "chat_completions",
         provider=call.provider or "",
         model=call.model,
-        profile=call.profile,
-        call_role=call.call_role or "primary",
-        session_id=call.session_id,
+        profile=call.profile or profile,
+        call_role=role or "primary",
+        session_id=call.session_id or session_id,
         stream=bool(call.streaming),
     )
 

@@ -34,7 +34,7 @@ def test_an_operator_creates_an_intercept_and_it_is_in_force():
 
 def test_a_wrong_value_is_shown_at_its_field_and_nothing_is_in_force():
     answer = signed_in("operator").post(LIST + "add/", {**TYPED, "action_parameters": "temperature"})
-    assert answer.status_code == 422
+    assert answer.status_code == 200
     page = answer.content.decode()
     assert "Line 1: write name: value" in page and "1 field to correct. Nothing is in force yet." in page
     assert not InterceptConfig.objects.exists() and intercepts.current().rules == ()
@@ -128,7 +128,7 @@ def test_export_and_import_through_the_pages(value):
     assert operator.post(LIST + "import/", {"text": exported}).status_code == 302
     assert InterceptConfig.objects.get().value() == value
     refused = operator.post(LIST + "import/", {"text": exported.replace("set_parameters", "blok")})
-    assert refused.status_code == 422 and "action.type" in refused.content.decode()
+    assert refused.status_code == 200 and "action.type" in refused.content.decode()
 
 
 def test_pages_carry_no_inline_script_or_style(value):

@@ -69,6 +69,12 @@ def test_it_counts_what_a_draft_would_match_and_change(value):
     assert report.complete and report.prefix_lost == 0 and len(report.durations) == 2
 
 
+def test_it_matches_by_what_the_turn_says_of_its_calls(value):
+    record(HI)
+    assert backtest.run({**value, "match": {"session": ["s*"], "call_role": ["primary"]}}).matched == 1
+    assert backtest.run({**value, "match": {"session": ["other"]}}).matched == 0
+
+
 def test_a_disabled_shadow_draft_runs_as_if_it_were_enforced(value):
     record(HI)
     assert backtest.run({**value, "enabled": False, "mode": "shadow"}).changed == 1
