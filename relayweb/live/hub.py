@@ -151,8 +151,10 @@ class Hub:
     async def _run(self) -> None:
         last = 0.0
         while True:
+            # Not wait_for: until Python 3.12 it can swallow a cancellation that comes together with a poke.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), POLL_SECONDS)
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._wake.wait()
             if (early := last + FRAME_SECONDS - time.monotonic()) > 0:
                 await asyncio.sleep(early)
             self._wake.clear()
