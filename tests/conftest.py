@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.served import Served
+
+# A busy machine is no fault of an example; generating one may take long on a first run.
+settings.register_profile("relayweb", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("relayweb")
 
 
 @pytest.fixture
