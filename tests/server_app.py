@@ -36,7 +36,18 @@ async def part(send, body=b"", more=False):
 
 async def do_state(scope, receive, send):
     await start(send)
-    await part(send, json.dumps({"memory": memory_mb(), "sent": sent, "left": left}).encode())
+    await part(
+        send,
+        json.dumps(
+            {
+                "memory": memory_mb(),
+                "sent": sent,
+                "left": left,
+                "connections": len(running.connections),
+                "files": len(os.listdir("/proc/self/fd")),
+            }
+        ).encode(),
+    )
 
 
 async def do_echo(scope, receive, send):

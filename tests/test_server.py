@@ -266,6 +266,20 @@ Sec-WebSocket-Version: 13
 Sec-WebSocket-Key: dGVzdGluZ3Rlc3RpbmcxMg=="""
 
 
+def test_connections_that_are_gone_leave_nothing_behind(server: Server) -> None:
+    until(lambda: server.state()["connections"] == 1, 15)  # the one that asks
+    before = server.state()["files"]
+    for number in range(60):
+        with server.raw(f"POST /{['cut', 'raise', 'until_gone', 'gw/refuse'][number % 4]} HTTP/1.1\n{CHUNKED}") as one:
+            one.sendall(chunk(b"x"))
+            one.recv(1)
+    for number in range(30):
+        with websocket.connect(server.url.replace("http", "ws") + "/live/x") as one:
+            one.send(["return", "raise", "x"][number % 3])
+    until(lambda: server.state()["connections"] == 1, 15)
+    assert server.state()["files"] <= before + 1
+
+
 def test_only_sockets_that_can_answer_are_pinged(server: Server) -> None:
     def pinged(path: str) -> bytes:
         with server.raw(f"GET {path} HTTP/1.1\n{UPGRADE}") as connection:
