@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -137,7 +138,7 @@ class Pipeline:
             said.append(str(stage["error"]))
         took = stage.get("duration_us")
         second = [f"r{stage['revision']}" if stage.get("revision") is not None else "not ours"]
-        if isinstance(took, int | float):
+        if isinstance(took, int | float) and math.isfinite(took):
             second.append(formats.duration(took))
         if change:
             second.append(_signed(change))

@@ -388,7 +388,7 @@ function drawLabels(frame, lane, labels, mid) {
       const room = Math.min(item.room ?? Infinity, stop - at);
       const brief = text.split(" · ")[0];
       if (width > room) {
-        if (!lane.packed && !lane.backoff && item.left - width > size.gutter + 4) [at, align] = [item.left, "right"];
+        if (!lane.packed && !lane.backoff && lane.leader === undefined && item.left - width > size.gutter + 4) [at, align] = [item.left, "right"];
         else if (textWidth(ctx, face, brief) <= room) text = brief;
         else text = room > 60 ? fitted(ctx, face, text, room) : "";
       }

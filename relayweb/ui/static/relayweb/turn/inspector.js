@@ -69,7 +69,9 @@ export class Inspector {
     if (this.panel && scroll) this.panel.scrollTop = scroll;
     if (again) document.getElementById(again)?.focus({ preventScroll: true });
     const tab = this.host.querySelector('[role="tab"][aria-selected="true"]');
-    tab?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    // Only the row of tabs scrolls to it, not the page.
+    const row = tab?.closest(".tabs");
+    if (row) row.scrollLeft = Math.max(0, tab.offsetLeft + tab.offsetWidth - row.clientWidth + 24);
     this.connect();
   }
 
@@ -147,6 +149,8 @@ export class Inspector {
     const target = event.target.closest("button, a, [data-load]");
     if (!target) return;
     const { tab, form, stage, load, verb, select } = target.dataset;
+    // All tabs control one panel, made anew by the server: the page's own tab script must not hide it.
+    if (tab) event.stopPropagation();
     if (tab) this.set({ tab, form: undefined, diff: undefined });
     else if (form) this.set({ form });
     else if (target.dataset.diff) this.set({ diff: target.dataset.diff });

@@ -361,6 +361,21 @@ function sizeTimeline() {
   if (wanted < 414) stack.style.setProperty("--h-timeline", `${wanted}px`);
 }
 
+/** On phones the switch of the panes tells which one is in sight. */
+function watchPanes() {
+  const links = [...page.querySelectorAll(".panejump a")];
+  const watch = new IntersectionObserver((seen) => {
+    for (const { target, isIntersecting } of seen) {
+      if (!isIntersecting) continue;
+      for (const link of links) {
+        if (link.hash === `#${target.id}`) link.setAttribute("aria-current", "true");
+        else link.removeAttribute("aria-current");
+      }
+    }
+  }, { rootMargin: "-30% 0px -60% 0px" });
+  for (const link of links) watch.observe(page.querySelector(link.hash));
+}
+
 async function start() {
   const answer = await fetch(frameUrl);
   if (!answer.ok) throw new Error(`the turn did not load: ${answer.status}`);
@@ -375,6 +390,7 @@ async function start() {
   restore();
   splitters(page);
   sizeTimeline();
+  watchPanes();
   showFollow();
   page.classList.add("ready");
   performance.mark("relay:painted");

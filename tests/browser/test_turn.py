@@ -1,0 +1,459 @@
+"""The turn page in a real Chromium: what it shows, the keyboard, phones, hostile text, large turns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bench._agent import Agent, timestamp
+from tests.browser.conftest import PHONE, until
+from tests.served import Served
+
+Open = Callable[..., Any]
+Shot = Callable[..., None]
+SECOND = 1_000_000_000
+T0 = 1_790_000_000 * SECOND
+
+
+class Story(Agent):
+    """A recorded turn with everything that the page has a sign for. Times are seconds from its start."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.events: list[dict[str, Any]] = []
+
+    def put(self, at: float, event: dict[str, Any]) -> str:
+        event["timestamp"] = timestamp(T0 + int(at * SECOND))
+        self.events.append(event)
+        return str(event["uuid"])
+
+    def span(self, start: float, end: float | None, name: str, category: str, parent: str | None, **more: Any) -> str:
+        from bench._agent import uuid7
+
+        uuid, out = uuid7(), more.pop("out", {})
+        self.put(start, self.scope("start", uuid, name, category, parent, **more))
+        if end is not None:
+            metadata = {**more.get("metadata", {}), **out.pop("metadata", {})}
+            self.put(end, self.scope("end", uuid, name, category, parent, metadata=metadata, **out))
+        return uuid
+
+    def call(self, start: float, end: float, role: str = "primary", parent: str | None = None) -> str:
+        metadata = {"relay.call_role": role}
+        return self.span(start, end, "relay.logical_llm_call", "function", parent or self.turn, metadata=metadata)
+
+    def mark(self, at: float, parent: str, name: str, data: Any) -> None:
+        event = self.chunk(parent, 0)
+        self.put(at, {**event, "name": name, "data": data})
+
+    def answer(
+        self, call: str, start: float, end: float, texts: list[tuple[float, dict[str, Any]]], **more: Any
+    ) -> str:
+        """A streamed attempt whose chunks come at these times."""
+        body = more.pop("body", {"model": "claude-sonnet-4-5", "messages": [{"role": "user", "content": "Why?"}]})
+        message = more.pop("message", {"role": "assistant", "content": "Because."})
+        metadata = {"api_mode": "chat_completions", "streaming": True, **more.pop("metadata", {})}
+        data = {
+            "choices": [{"message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 90, "completion_tokens": 30},
+        }
+        attempt = self.span(
+            start, end, "openai.chat_completions", "llm", call,
+            data={"content": body, "headers": {}}, metadata=metadata, out={"data": more.pop("answer", data), **more},
+        )  # fmt: skip
+        for index, (at, delta) in enumerate(texts):
+            self.put(at, self.chunk(attempt, index))
+            self.mark(
+                at + 0.03,
+                attempt,
+                "relay.chunks",
+                {"first": index, "chunks": [{"choices": [{"index": 0, "delta": delta}]}]},
+            )
+        return attempt
+
+
+def story(name: str, asked: str = "The nightly build fails. Find out why and fix it.") -> Story:
+    """One turn: a call that failed, was cut, and worked; a tool; a late child; a sub-agent; a call that never began."""
+    told = Story(name)
+    told.put(
+        0,
+        told.scope(
+            "start",
+            told.session,
+            "relay.session",
+            "agent",
+            None,
+            data={},
+            metadata={"session_id": name, "nemo_relay_scope_role": "session"},
+        ),
+    )
+    told.put(0, told.scope("start", told.turn, "relay.turn", "function", told.session, data={}))
+    call = told.call(1, 16)
+    body = {
+        "model": "gpt-5.2",
+        "messages": [{"role": "system", "content": "Work in small steps."}, {"role": "user", "content": asked}],
+        "effort": "high",
+    }
+    failed = told.span(1.1, 2, "openai.chat_completions", "llm", call, data={"content": body, "headers": {}}, metadata={"api_mode": "chat_completions"},
+                       out={"data": None, "metadata": {"otel.status_code": "ERROR", "otel.status_message": "429 rate limited"}})  # fmt: skip
+    told.mark(
+        1.9,
+        failed,
+        "relay.attempt_failed",
+        {
+            "status": 429,
+            "error_type": "rate_limit_exceeded",
+            "message": "Slow down.",
+            "body": '{"error": {"message": "Slow down."}}',
+            "request_id": "req_1",
+            "retry_after": "2",
+        },
+    )
+    pace = [(4.5 + k * 0.05, {"reasoning_content": f"think {k} "}) for k in range(40)]
+    pace += [(6.6 + k * 0.05, {"content": f"word{k} "}) for k in range(20)]
+    pace += [(10.0 + k * 0.05, {"content": f"more{k} "}) for k in range(30)]
+    wire = {**body, "model": "claude-sonnet-4-5", "effort": "medium"}
+    good = told.answer(
+        call,
+        4,
+        12,
+        pace,
+        body=wire,
+        message={
+            "role": "assistant",
+            "content": "It rounds **each line**.",
+            "reasoning_content": "Hm.",
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "search_code", "arguments": '{"q": "quantize("}'}}
+            ],
+        },
+    )
+    told.mark(
+        4,
+        good,
+        "relay.rewrite",
+        {
+            "position": 0,
+            "key": "house-style",
+            "revision": 3,
+            "action": "set_parameters",
+            "priority": 10,
+            "mode": "enforce",
+            "result": "hit",
+            "patch": [
+                {"op": "replace", "path": "/model", "value": "claude-sonnet-4-5"},
+                {"op": "replace", "path": "/effort", "value": "medium"},
+            ],
+            "headers": [],
+            "duration_us": 38.0,
+            "bytes_before": 180,
+            "bytes_after": 184,
+        },
+    )
+    told.mark(4, good, "relay.request", {"app": body})
+    profile = {"tool_call_id": "c1"}
+    told.span(
+        16.2,
+        17,
+        "search_code",
+        "tool",
+        told.turn,
+        data={"q": "quantize("},
+        category_profile=profile,
+        out={"data": "4 matches in 2 files"},
+    )
+    told.span(18, 19, "index_refresh", "tool", call, data={}, out={"data": {}})
+    sub = told.span(20, 26, "test-runner", "agent", told.turn, metadata={"nemo_relay_scope_role": "subagent"}, data={})
+    inner = told.call(20.2, 23, "delegated", sub)
+    told.answer(inner, 20.2, 23, [(21 + k * 0.1, {"content": "x "}) for k in range(15)])
+    told.span(
+        23.1,
+        25.8,
+        "run_tests",
+        "tool",
+        sub,
+        data={},
+        out={"data": "exit 1", "metadata": {"otel.status_code": "ERROR", "otel.status_message": "exit 1"}},
+    )
+    told.put(28, told.end(told.turn, "relay.turn", "function", told.session, {"outcome": "success"}))
+    told.put(28, told.end(told.session, "relay.session", "agent", None))
+    return told
+
+
+@pytest.fixture(scope="session")
+def token(site: Served) -> str:
+    return site.token("ingest")
+
+
+@pytest.fixture(scope="session")
+def told(site: Served, token: str) -> Story:
+    made = story("browser-story")
+    answer = site.send(made.events, token)
+    assert answer["rejected"] == []
+    return made
+
+
+def ready(page: Any) -> Any:
+    page.wait_for_selector(".turnpage.ready")
+    until(
+        page, "() => !document.querySelector('#inspector[aria-busy]') && document.querySelector('#inspector .tabpanel')"
+    )
+    return page
+
+
+def select(page: Any, model: str, attempt: int) -> None:
+    page.evaluate(
+        """([model, attempt]) => { const { model: m, select } = relayTurn;
+             select([...m.order].find((i) => m.kind[i] === 1 && m.col.model[i] === model && m.col.attempt[i] === attempt)); }""",
+        [model, attempt],
+    )
+    ready(page)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_page_shows_tree_timeline_and_inspector(told: Story, open_page: Open, shot: Shot, theme: str) -> None:
+    page = ready(open_page(f"/turns/{told.turn}/", theme=theme))
+    select(page, "claude-sonnet-4-5", 2)
+    tree = page.locator("relay-tree")
+    assert tree.get_by_role("treeitem").count() >= 8
+    assert "429" in tree.inner_text() and "late" in tree.inner_text()
+    lanes = page.evaluate("() => relayTurn.timeline.rows.map((lane) => lane.name)")
+    assert lanes[:4] == ["turn", "call 1", "#1", "#2"]
+    assert "sub-agent" in lanes
+    until(page, "() => [...relayTurn.model.chunks.values()].some((c) => c.count === 90)")
+    panel = page.locator("#inspected-panel")
+    assert "It rounds each line." in panel.inner_text()
+    assert "4 matches in 2 files" in panel.inner_text()
+    assert panel.locator("strong").first.inner_text() == "each line"
+    page.wait_for_timeout(400)
+    shot(page, f"turn-{theme}")
+    for tab in ("chunks", "rewrites", "request", "overview", "raw"):
+        page.locator(f'[data-tab="{tab}"]').click()
+        until(page, f"() => document.querySelector('[data-tab={tab}][aria-selected=true]')")
+        ready(page)
+        page.wait_for_timeout(150)
+        shot(page, f"turn-{tab}-{theme}")
+
+
+def test_what_an_intercept_changed_is_shown_with_its_name(told: Story, open_page: Open) -> None:
+    page = ready(open_page(f"/turns/{told.turn}/?tab=rewrites"))
+    select(page, "claude-sonnet-4-5", 2)
+    page.locator('[data-tab="rewrites"]').click()
+    page.wait_for_selector(".pipeline")
+    assert page.locator(".stage").all_inner_texts()[1].startswith("house-style")
+    assert "medium" in page.locator(".code .add").all_inner_texts()[-1]
+    link = page.locator(".blamed .who a").first
+    assert link.inner_text() == "house-style r3"
+    assert link.get_attribute("href").endswith("/rule/house-style/?r=3")
+    page.locator("#pick-a").select_option("1")
+    until(page, "() => document.querySelector('.compare .fold')?.textContent.includes('No difference')")
+    assert "a=1" in page.url
+
+
+def test_selection_tab_and_zoom_live_in_the_url(told: Story, open_page: Open) -> None:
+    page = ready(open_page(f"/turns/{told.turn}/"))
+    select(page, "gpt-5.2", 1)
+    page.locator('[data-tab="request"]').click()
+    page.keyboard.press("w")
+    page.keyboard.press("w")
+    until(page, "() => new URLSearchParams(location.search).has('from')")
+    seen = page.evaluate("() => [relayTurn.state.s, relayTurn.timeline.view.from]")
+    again = ready(open_page(page.url.removeprefix(page.evaluate("() => location.origin"))))
+    assert again.evaluate("() => relayTurn.state.s") == seen[0]
+    assert abs(again.evaluate("() => relayTurn.timeline.view.from") - seen[1]) < 0.01
+    assert again.locator('[data-tab="request"]').get_attribute("aria-selected") == "true"
+    page.go_back()
+    until(page, "(s) => relayTurn.state.s !== s", seen[0])
+
+
+def test_the_keyboard_reaches_everything(told: Story, open_page: Open) -> None:
+    page = ready(open_page(f"/turns/{told.turn}/"))
+    page.keyboard.press("1")
+    assert page.evaluate("() => document.activeElement.getAttribute('role')") == "treeitem"
+    page.keyboard.press("Home")
+    assert page.evaluate("() => document.activeElement.getAttribute('aria-level')") == "1"
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("() => document.activeElement.getAttribute('aria-level')") == "2"
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("() => document.activeElement.getAttribute('aria-expanded')") == "false"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("e")
+    ready(page)
+    first = page.locator(".inspected").inner_text()
+    page.keyboard.press("e")
+    until(page, "(t) => document.querySelector('.inspected')?.innerText !== t", first)
+    page.keyboard.press("3")
+    assert page.evaluate("() => document.activeElement.getAttribute('role')") == "tab"
+    tab = page.evaluate("() => document.activeElement.dataset.tab")
+    page.keyboard.press("ArrowRight")
+    until(page, "(t) => document.activeElement?.dataset.tab && document.activeElement.dataset.tab !== t", tab)
+    page.keyboard.press("T")
+    page.wait_for_selector("#spans table")
+    assert page.locator("#spans tbody tr").count() == page.evaluate("() => relayTurn.model.count")
+    page.keyboard.press("T")
+    page.keyboard.press("/")
+    page.keyboard.type("claude")
+    until(page, "() => document.querySelectorAll('.trow').length < 9")
+    page.keyboard.press("Escape")
+
+
+def test_a_stream_is_replayed_at_its_pace(told: Story, open_page: Open) -> None:
+    page = ready(open_page(f"/turns/{told.turn}/"))
+    select(page, "claude-sonnet-4-5", 2)
+    page.keyboard.press("r")
+    until(page, "() => document.querySelector('.replaytext')?.textContent.includes('think 3 ')")
+    text = page.locator(".replaytext").inner_text()
+    assert "word0" not in text
+    page.keyboard.press("r")
+    until(page, "() => !document.querySelector('.replay')")
+
+
+def test_a_phone_shows_all_panes_without_scrolling_sideways(told: Story, open_page: Open, shot: Shot) -> None:
+    for width in (PHONE["width"], 360):
+        page = ready(open_page(f"/turns/{told.turn}/", viewport={"width": width, "height": 800}, has_touch=True))
+        select(page, "claude-sonnet-4-5", 2)
+        page.wait_for_timeout(300)
+        wide = page.evaluate("() => document.documentElement.scrollWidth")
+        assert wide <= width, f"{wide} px on a phone of {width}"
+        shot(page, f"turn-{width}-light", full_page=True)
+
+
+def test_with_reduced_motion_nothing_turns(told: Story, open_page: Open) -> None:
+    page = ready(open_page(f"/turns/{told.turn}/", reduced_motion="reduce"))
+    assert page.evaluate("() => document.getAnimations().length") == 0
+
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>{{7*7}}\"'`\u202e\u0000\ud83d\ude00"
+
+
+def test_hostile_text_is_text_everywhere(site: Served, token: str, open_page: Open) -> None:
+    made = Story("hostile")
+    made.session_id = f"hostile {HOSTILE}"
+    made.put(
+        0,
+        made.scope(
+            "start",
+            made.session,
+            HOSTILE,
+            "agent",
+            None,
+            metadata={"session_id": made.session_id, "nemo_relay_scope_role": "session"},
+            data={HOSTILE: HOSTILE},
+        ),
+    )
+    made.put(0, made.scope("start", made.turn, "relay.turn", "function", made.session, data={}))
+    call = made.call(1, 9, f"auxiliary:{HOSTILE}")
+    bad = {"role": HOSTILE, "content": [{"type": HOSTILE, "text": HOSTILE}, {"type": "text", "text": HOSTILE}]}
+    attempt = made.answer(
+        call, 1, 8, [(2 + k / 10, {"content": HOSTILE}) for k in range(8)],
+        body={"model": HOSTILE, HOSTILE: HOSTILE, "messages": [{"role": "user", "content": HOSTILE}, bad], "tools": [{"function": {"name": HOSTILE}}]},
+        message={"role": "assistant", "content": HOSTILE, "tool_calls": [{"id": HOSTILE, "function": {"name": HOSTILE, "arguments": HOSTILE}}]},
+    )  # fmt: skip
+    made.mark(
+        2,
+        attempt,
+        "relay.rewrite",
+        {
+            "position": 0,
+            "key": HOSTILE,
+            "revision": 1,
+            "action": HOSTILE,
+            "priority": 1,
+            "mode": "enforce",
+            "result": "hit",
+            "patch": [{"op": "add", "path": "/x", "value": HOSTILE}],
+            "headers": [HOSTILE],
+            "duration_us": 1.0,
+            "bytes_before": 1,
+            "bytes_after": 2,
+        },
+    )
+    made.span(
+        9,
+        10,
+        HOSTILE,
+        "tool",
+        made.turn,
+        data={HOSTILE: HOSTILE},
+        out={"data": HOSTILE, "metadata": {"otel.status_code": "ERROR", "otel.status_message": HOSTILE}},
+    )
+    made.put(11, made.end(made.turn, "relay.turn", "function", made.session, {"outcome": HOSTILE}))
+    site.send(made.events, token)
+    page = open_page(f"/turns/{made.turn}/")
+    page.on("dialog", lambda dialog: page.complaints.append(f"dialog: {dialog.message}") or dialog.dismiss())
+    ready(page)
+    for i in range(page.evaluate("() => relayTurn.model.count")):
+        page.evaluate("(i) => relayTurn.select(i)", i)
+        ready(page)
+        for tab in page.eval_on_selector_all("#inspector [data-tab]", "(tabs) => tabs.map((t) => t.dataset.tab)"):
+            page.locator(f'[data-tab="{tab}"]').click()
+            until(page, f"() => document.querySelector('[data-tab={tab}][aria-selected=true]')")
+            for form in page.eval_on_selector_all("#inspector [data-form]", "(b) => b.map((x) => x.dataset.form)"):
+                page.locator(f'[data-form="{form}"]').click()
+                until(page, f"() => document.querySelector('[data-form={form}][aria-pressed=true]')")
+    page.keyboard.press("T")
+    page.wait_for_selector("#spans table")
+    assert page.locator("#inspector script, #inspector img, relay-tree script, h1 script").count() == 0
+
+
+def test_a_turn_of_ten_thousand_scopes_is_all_there_with_few_elements(
+    site: Served, token: str, open_page: Open, shot: Shot
+) -> None:
+    made = Story("large")
+    made.put(0, made.scope("start", made.turn, "relay.turn", "function", None, data={}))
+    for k in range(3_333):
+        at = 0.3 * k
+        call = made.call(at, at + 0.18)
+        failed = {"metadata": {"otel.status_code": "ERROR"}} if k % 97 == 0 else {}
+        made.span(at, at + 0.18, "openai", "llm", call, data={}, out={"data": {}, **failed})
+        made.span(at + 0.19, at + 0.26, "read_file", "tool", made.turn, data={}, out={"data": {}})
+    made.put(1_000, made.end(made.turn, "relay.turn", "function", None))
+    for at in range(0, len(made.events), 5_000):
+        site.send(made.events[at : at + 5_000], token)
+    page = ready(open_page(f"/turns/{made.turn}/"))
+    assert page.evaluate("() => relayTurn.model.count") == 10_000
+    assert page.locator(".trow").count() < 200
+    assert page.evaluate("() => document.querySelectorAll('*').length") < 3_000
+    page.keyboard.press("1")
+    for _ in range(3):
+        page.keyboard.press("End")
+        page.keyboard.press("Home")
+    assert page.locator(".trow").count() < 200
+    shot(page, "turn-large-light")
+
+
+def test_a_large_payload_is_not_sent_before_it_is_opened(site: Served, token: str, open_page: Open) -> None:
+    made = Story("heavy")
+    made.put(0, made.scope("start", made.turn, "relay.turn", "function", None, data={}))
+    call = made.call(1, 9)
+    long = "words and more words, " * 250_000
+    body = {
+        "model": "m",
+        "messages": [
+            {"role": "user", "content": long},
+            *({"role": "assistant", "content": f"{k} {long[:20_000]}"} for k in range(120)),
+        ],
+    }
+    made.answer(call, 1, 8, [], body=body)
+    made.put(10, made.end(made.turn, "relay.turn", "function", None))
+    assert len(json.dumps(body)) > 7_000_000
+    site.send(made.events, token)
+    sizes: list[int] = []
+    page = open_page()
+    page.on(
+        "response",
+        lambda r: sizes.append(int(r.headers.get("content-length", "0"))) if "/static/" not in r.url else None,
+    )
+    page.goto(f"/turns/{made.turn}/")
+    ready(page)
+    page.wait_for_timeout(300)
+    assert sum(sizes) < 300_000, sizes
+    page.locator('[data-tab="request"]').click()
+    until(page, "() => document.querySelector('.earlier')")
+    assert page.locator(".msg").count() == 30
+    page.locator(".earlier button").click()
+    until(page, "() => document.querySelectorAll('.msg').length === 121")
+    page.locator(".msg .more").first.click()
+    until(page, "() => document.querySelector('.msg .text').textContent.length > 5_000_000")
