@@ -100,6 +100,7 @@ CHANNEL_LAYERS = {
 LANGUAGE_CODE = "en-us"
 USE_I18N = False
 TIME_ZONE = "UTC"
+DATETIME_FORMAT = "Y-m-d H:i"
 USE_TZ = True
 
 STATIC_URL = "/static/"
