@@ -52,11 +52,11 @@ def ensure_dispatcher() -> None:
 
 
 def dispatch(
-    _name: str, request: nemo_relay.LLMRequest, annotation: Any | None
+    name: str, request: nemo_relay.LLMRequest, annotation: Any | None
 ) -> nemo_relay.LLMRequestInterceptOutcome:
     """The request intercept itself. Calls that are not ours pass."""
     call = wire.current_call()
-    if call is None:
+    if call is None or not call.owns(name, request, annotation):
         return nemo_relay.LLMRequestInterceptOutcome(request, annotation)
     return call.dispatch(current(), request, annotation)
 

@@ -115,7 +115,7 @@ class ProviderCall:
         self._given: dict[str, Any] = self._app if carried is self._app else to_json(self._app)
         self._body = self._given  # what the rules and others made of it
         relay_headers = _relay_headers(self._headers)
-        self._copy = Carried(self._native, carried, relay_headers)
+        self._copy = self._first = Carried(self._native, carried, relay_headers)
         self.relay_request = self._copy.request(relay_headers)
         self._coded = self._copy.annotation is not None
 
@@ -158,6 +158,15 @@ class ProviderCall:
         return self._copy.body
 
     # -- rules -----------------------------------------------------------------------------------------------------
+
+    def owns(self, name: str, request: nemo_relay.LLMRequest, annotation: Any | None) -> bool:
+        """Whether a request in Relay's intercepts is this call, on its way for the first time.
+
+        A guardrail or the provider's callback may itself call a model through Relay: in our context, not ours.
+        """
+        if self.ruleset is not None or name != self.operation or (annotation is not None) != self._coded:
+            return False
+        return annotation is None or self._first.says(request.content)
 
     def dispatch(
         self, rule_set: RuleSet, request: nemo_relay.LLMRequest, annotation: Any | None

@@ -90,6 +90,62 @@ async def test_a_call_that_is_not_ours_passes_the_dispatcher() -> None:
     assert got == {"model": "m"}
 
 
+class _Codec:
+    """Relay's own codec, as another library may use it."""
+
+    def __init__(self) -> None:
+        self._native = nemo_relay.codecs.OpenAIChatCodec()
+        self.decode, self.encode = self._native.decode, self._native.encode
+
+
+@pytest.mark.parametrize("codec", [_Codec(), None], ids=["with a codec", "without"])
+@pytest.mark.parametrize("where", ["guardrail", "intercept", "callback"])
+async def test_a_model_called_on_the_way_of_a_call_of_ours_is_left_alone(where: str, codec: Any) -> None:
+    inner = {"model": "judge", "messages": [{"role": "user", "content": "is it fine?"}]}
+    asked: list[Any] = []
+    answers: list[Any] = []
+
+    async def judge() -> None:
+        if not asked:
+            asked.append(inner)
+            given = nemo_relay.LLMRequest({}, inner)
+            answers.append(
+                await nemo_relay.llm.execute("openai.chat_completions", given, lambda p: p.content, codec=codec)
+            )
+
+    async def guardrail(_request: Any) -> None:
+        await judge()
+
+    async def before(_name: str, request: Any, annotation: Any) -> Any:
+        if where == "intercept":
+            await judge()
+        return nemo_relay.LLMRequestInterceptOutcome(request, annotation)
+
+    request = body("chat_completions")
+    call = ProviderCall(request, api_mode="chat_completions", provider="p", model="m")
+    sent: list[Any] = []
+
+    async def provider(passed: Any) -> Any:
+        sent.append(call.outgoing(passed))
+        if where == "callback":
+            await judge()
+        return {}
+
+    if where == "guardrail":
+        nemo_relay.guardrails.register_llm_conditional_execution("judge", 0, guardrail)
+    try:
+        seed = {"key": "k", "action": {"type": "set_parameters", "parameters": {"seed": 1}}}
+        with rules(seed), intercept("host", -10, before), call.activate():
+            await nemo_relay.llm.execute(call.operation, call.relay_request, provider, codec=call.codec)
+    finally:
+        if where == "guardrail":
+            nemo_relay.guardrails.deregister_llm_conditional_execution("judge")
+    assert answers == [inner]
+    ((outgoing),) = sent
+    assert text({k: v for k, v in outgoing.items() if k != "extra_headers"}) == text({**request, "seed": 1})
+    assert [r["key"] for r in call.rewrites] == ["k"]
+
+
 @pytest.mark.parametrize("api_mode", MODES)
 async def test_each_rewrite_is_a_mark_under_its_attempt_with_an_exact_patch(api_mode: str) -> None:
     configs = [
