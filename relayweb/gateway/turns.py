@@ -173,7 +173,7 @@ class Registry:
             self._end(turn)
         for session in list(self._sessions.values()):
             self._finalize(session)
-        while self._endings:
+        if self._endings:
             await asyncio.wait(set(self._endings), timeout=10)
         self._thread.shutdown(wait=False)
 
