@@ -97,8 +97,8 @@ def served_url() -> str:
 
 
 def remember_served_url(host: str, port: int) -> str:
-    """Note where the server listens, for commands that print links; returns the URL people reach it by."""
+    """Note where the server listens, for commands that print links; returns that URL."""
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     url = f"http://{name}:{port}"
     (HOME / "served_url").write_text(url)
-    return PUBLIC_URL or url
+    return url

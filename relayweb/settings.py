@@ -21,6 +21,7 @@ if conf.PUBLIC_URL:
     ALLOWED_HOSTS.append(urlsplit(conf.PUBLIC_URL).hostname or "")
     # A proxy that ends TLS passes the browser's https Origin on to us, who speak http.
     CSRF_TRUSTED_ORIGINS = [conf.PUBLIC_URL]
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = conf.PUBLIC_URL.startswith("https:")
 
 INSTALLED_APPS = [

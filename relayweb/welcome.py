@@ -9,17 +9,19 @@ from relayweb.access import links, tokens
 from relayweb.access.models import Token
 
 
-def text(base: str, *, always_link: bool) -> str:
+def text(local: str, *, always_link: bool) -> str:
     """Where the server is, how to log in, and where agents connect.
 
     Tokens are made and shown on the first start only, because only their digests are kept.
 
     Args:
-        base: the server's URL, without a slash at its end.
+        local: the URL the server listens at, without a slash at its end.
         always_link: print a login link even if somebody has logged in before.
     """
+    base = conf.PUBLIC_URL or local
     try:
-        lines = [f"relayweb is at {base}", ""]
+        where = f"relayweb is at {base}" + (f", listening at {local}" if base != local else "")
+        lines = [where, ""]
         if always_link or not links.anyone_has_logged_in():
             lines += ["Log in with this link; it works once, within half an hour:", f"  {base}{links.create()}", ""]
         else:

@@ -20,7 +20,7 @@ class Served:
     """One installation. `start()` serves it on a free port; `run()` calls its commands."""
 
     command = [sys.executable, "-m", "relayweb", "serve", "--port", "0"]
-    ready = rb"relayweb is at (http://\S+)"
+    ready = rb"relayweb is at (https?://[^\s,]+)"
 
     def __init__(self, home: Path, **env: str) -> None:
         self.home = home

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import subprocess
@@ -148,3 +149,20 @@ def test_a_home_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     done = Served(tmp_path / "file" / "home").run("token", "list")
     assert done.returncode == 1
     assert b"RELAYWEB_HOME" in done.stderr and b"Traceback" not in done.stderr
+
+
+def test_behind_a_proxy_that_ends_tls_people_log_in_by_the_public_url(serve: Callable[..., Served]) -> None:
+    served = serve(RELAYWEB_URL="https://relay.example")
+    link = served.run("login").stdout.decode().strip()
+    assert link.startswith("https://relay.example/login/")
+    forwarded = {"host": "relay.example", "x-forwarded-proto": "https"}
+    port = re.findall(r"listening at http://127.0.0.1:(\d+)", served.log.read_text())[0]
+    with httpx2.Client(base_url=f"http://127.0.0.1:{port}", headers=forwarded) as browser:
+        answer = browser.get(link.removeprefix("https://relay.example"))
+        assert answer.headers["location"] == "/" and "secure" in answer.headers["set-cookie"].lower()
+        token = browser.get("/login/").cookies["csrftoken"]
+        form = {"username": "a", "password": "b", "csrfmiddlewaretoken": token}
+        cookie = {"cookie": f"csrftoken={token}"}
+        ours = browser.post("/login/", data=form, headers={**cookie, "origin": "https://relay.example"})
+        foreign = browser.post("/login/", data=form, headers={**cookie, "origin": "https://evil.example"})
+    assert (ours.status_code, foreign.status_code) == (200, 403)

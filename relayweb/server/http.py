@@ -98,10 +98,9 @@ class Request(http_protocol.WebRequest):
     def _too_large(self) -> None:
         if self._response_started:
             self.abort()
-        else:
-            self.answer(
-                413, f"the body is larger than {self._limit} bytes; send less at once, or raise RELAYWEB_MAX_BODY"
-            )
+            return
+        mend = "" if self._limit == limits.PAGE_BODY else ", or raise RELAYWEB_MAX_BODY"
+        self.answer(413, f"the body is larger than {self._limit} bytes; send less at once{mend}")
 
     def answer(self, status: int, error: str, headers: dict[bytes, bytes] | None = None) -> None:
         """Refuse the request in the server's own name."""

@@ -2,7 +2,7 @@
 
 INBOX_BYTES = 1024 * 1024
 """What a connection may have waiting for the application before it is read no further."""
-PAGE_BODY = 8 * 1024 * 1024
+PAGE_BODY = 2 * 1024 * 1024
 """Bytes a request body may have outside the doors and the gateway."""
 HEADER_BYTES = 64 * 1024
 IDLE_SECONDS = 120

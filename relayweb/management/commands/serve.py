@@ -29,6 +29,6 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
 
     async def ready(self, host: str, port: int) -> None:
-        base = conf.remember_served_url(host, port)
-        self.stdout.write(await asyncio.to_thread(welcome.text, base, always_link=self.stdout.isatty()))
+        local = conf.remember_served_url(host, port)
+        self.stdout.write(await asyncio.to_thread(welcome.text, local, always_link=self.stdout.isatty()))
         self.stdout.flush()
