@@ -13,6 +13,8 @@ from django.views.decorators.http import require_GET
 from relayweb.recording import queries
 
 LANES = 12
+CHUNKS = 200
+SPOKEN = 600
 # Role → colour and icon.
 LOOKS = {
     "logical_call": ("call", "call"),
@@ -34,6 +36,7 @@ def peek(request: HttpRequest, uuid: str) -> HttpResponse:
         "lanes": lanes(turn, nodes),
         "failures": failures(nodes),
         "rewritten": rewritten(nodes),
+        "spoken": spoken(nodes),
         "blocked": [n for n in nodes if n["role"] == "attempt" and n["status"] == "blocked"],
     }
     return render(request, "turns/peek.html", context)
@@ -120,6 +123,18 @@ def said(node: dict[str, Any]) -> str:
     error = node.get("error") or {}
     parts = [error.get("status"), error.get("type"), error.get("message")]
     return " ".join(str(part) for part in parts if part) or str(node.get("outcome") or node["status"])
+
+
+def spoken(nodes: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The end of what the latest stream with text said; None if none did."""
+    streams = [n for n in nodes if n["role"] == "attempt" and n.get("chunk_count")]
+    for node in sorted(streams, key=lambda n: n["start_us"] or 0, reverse=True)[:3]:
+        page = queries.chunks(node["uuid"], offset=max(0, node["chunk_count"] - CHUNKS), limit=CHUNKS)
+        chunks = page["chunks"] if page else []
+        text = "".join(chunk["text"] or "" for chunk in chunks if chunk["kind"] == "text")
+        if text.strip():
+            return {"node": node, "text": text[-SPOKEN:], "cut": len(text) > SPOKEN or node["chunk_count"] > CHUNKS}
+    return None
 
 
 def rewritten(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,6 +1,16 @@
-from django.urls import URLPattern, URLResolver, include, path
+from django.urls import URLPattern, URLResolver, include, path, register_converter
+from django.urls.converters import StringConverter
 
 from relayweb.ui import compare, lists, peek, sessions, start, statistics
+
+
+class Anything(StringConverter):
+    """A session id as somebody else chose it: slashes and line breaks included."""
+
+    regex = r"[\s\S]+"
+
+
+register_converter(Anything, "anything")
 
 app_name = "ui"
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -9,7 +19,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("turns/<uuid:uuid>/peek/", peek.peek, name="peek"),
     path("jump/", lists.jump, name="jump"),
     path("sessions/", sessions.sessions, name="sessions"),
-    path("sessions/<path:session_id>/", sessions.session, name="session"),
+    path("sessions/<anything:session_id>/", sessions.session, name="session"),
     path("compare/", compare.compare, name="compare"),
     path("statistics/", statistics.statistics, name="statistics"),
     path("statistics/data/", statistics.data, name="statistics-data"),

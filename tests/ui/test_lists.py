@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}‮\u0000é"
+HOSTILE = "a/b\n<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}‮\u0000é"
 
 
 def rows(page: str) -> list[str]:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import pytest
+from django.test import Client
 
 from relayweb.intercepts.models import InterceptConfig
 from relayweb.recording.writer import Writer
 from relayweb.ui import shell
+from tests.people import signed_in
+
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_the_theme_in_the_cookie_is_set_by_the_server(viewer):
@@ -55,16 +59,15 @@ def test_a_page_that_breaks_says_that_recording_goes_on(viewer, monkeypatch):
 
 
 def test_a_form_from_another_session_is_refused_with_a_way_out():
-    from django.test import Client
-
-    from tests.people import signed_in
-
     strict = Client(enforce_csrf_checks=True)
     strict.cookies = signed_in("operator", "csrf-1").cookies
     answer = strict.post("/start/token/", {"scope": "gateway"})
     assert answer.status_code == 403 and "Nothing was changed" in answer.content.decode()
 
 
-test_a_form_from_another_session_is_refused_with_a_way_out = pytest.mark.django_db(
-    test_a_form_from_another_session_is_refused_with_a_way_out
-)
+def test_each_role_sees_the_parts_of_the_site_it_may_use():
+    for role, parts in (("viewer", set()), ("operator", {"demo"}), ("admin", {"demo", "admin"})):
+        page = signed_in(role, f"{role}-parts").get("/start/").content.decode()
+        assert ('href="/admin/"' in page) == ("admin" in parts), role
+        assert ("Run a demo turn" in page) == ("demo" in parts), role
+        assert 'href="/admin/intercepts/interceptconfig/"' in page, role
