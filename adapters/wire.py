@@ -317,7 +317,8 @@ class ProviderCall:
         """Data of the `relay.request` mark, None when the llm scope's start says it exactly. After `outgoing`."""
         mark: Request = {}
         if self.changed:
-            mark["app"] = escape(redacted(self._given, self._redactors))[0]
+            first = self._first.body  # the app's body, escaped
+            mark["app"] = escape(redacted(self._given, self._redactors))[0] if self._redactors else first
         if not isinstance(self._passed, dict) or not self._copy.says(self._passed):
             mark["provider"] = self._copy.body
         if self.escaped:
