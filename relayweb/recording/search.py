@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
-from django.db import DatabaseError, close_old_connections, connection
+from django.db import DatabaseError, connection
 from django.db.models import Q
 from django.db.models.expressions import RawSQL
 
 from relayweb.recording import search_index, stored
-from relayweb.recording.models import Event, Ledger, Scope
+from relayweb.recording.models import Ledger, Scope
 from relayweb.recording.search_index import normal
 from relayweb.recording.stored import Reader
 from relayweb.recording.writer import writer
@@ -82,22 +82,9 @@ def _indexed(wanted: Wanted) -> Any:
     with connection.cursor() as cursor:
         cursor.execute(documents, [wanted.match()])
         found = sorted((number for (number,) in cursor.fetchall()), key=abs, reverse=True)
-    checked = [number for number, text in _texts(found[:MAX_CHECKED]) if wanted.holds(text)]
+    checked = [number for number, text in search_index.texts_of(found[:MAX_CHECKED], Reader()) if wanted.holds(text)]
     numbers = ", ".join(map(str, checked + found[MAX_CHECKED:])) or "NULL"
     return RawSQL(f"SELECT scope_uuid FROM recording_mention WHERE doc IN ({numbers})", [])  # noqa: S611
-
-
-def _texts(numbers: list[int]) -> Iterable[tuple[int, str]]:
-    """Documents as they were indexed."""
-    reader = Reader()
-    contents = reader.contents([n for n in numbers if n > 0])
-    for number in numbers:
-        if number in contents:
-            yield number, "\n".join(search_index.spoken(stored.load(contents[number])))
-    for event in Event.objects.filter(seq__in=[-n for n in numbers if n < 0]):
-        found = search_index.said(event, reader)
-        if found is not None:
-            yield -event.seq, "\n".join(found.inline)
 
 
 def _unindexed(wanted: Wanted) -> Iterable[UUID]:
@@ -153,20 +140,26 @@ class Indexer:
             self._thread = None
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                while not self._stopping.is_set() and search_index.catch_up():
-                    self._stopping.wait(0.01)  # let the writer have the database between two batches
-            except DatabaseError as error:
-                log.warning("the full-text index is behind: %s", error)
-            finally:
-                close_old_connections()
-            self._wake.wait(60)
-            self._wake.clear()
-            latest = time.monotonic() + self.LATEST
-            while self._wake.wait(self.PAUSE) and time.monotonic() < latest and not self._stopping.is_set():
+        try:
+            while not self._stopping.is_set():
+                self._catch_up()
+                self._wake.wait(60)
                 self._wake.clear()
-        connection.close()
+                latest = time.monotonic() + self.LATEST
+                while self._wake.wait(self.PAUSE) and time.monotonic() < latest and not self._stopping.is_set():
+                    self._wake.clear()
+        finally:
+            connection.close()
+
+    def _catch_up(self) -> None:
+        try:
+            while not self._stopping.is_set() and search_index.catch_up():
+                self._stopping.wait(0.01)  # let the writer have the database between two batches
+        except DatabaseError as error:
+            log.warning("the full-text index is behind: %s", error)
+            connection.close()
+        except Exception:
+            log.exception("the full-text index is behind")
 
 
 _indexer = Indexer()

@@ -250,7 +250,7 @@ def _read(events: Iterable[Event]) -> tuple[set[int], dict[int, str], list[tuple
 
 
 def _insert(documents: dict[int, str], mentions: list[tuple[int, UUID]]) -> None:
-    texts = [(number, words(text)[:MAX_TEXT]) for number, text in documents.items() if text.strip()]
+    texts = _given(documents.items())
     if connection.vendor == "postgresql":
         add = (
             "INSERT INTO recording_search (rowid, words) VALUES (%s, to_tsvector('simple', %s)) ON CONFLICT DO NOTHING"
@@ -262,6 +262,10 @@ def _insert(documents: dict[int, str], mentions: list[tuple[int, UUID]]) -> None
     with connection.cursor() as cursor:
         cursor.executemany(add, texts)
         cursor.executemany(mention, [(number, as_parameter(uuid)) for number, uuid in mentions])
+
+
+def _given(documents: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+    return [(number, words(text)[:MAX_TEXT]) for number, text in documents if text.strip()]
 
 
 def as_parameter(uuid: UUID) -> Any:
@@ -278,6 +282,38 @@ def _fetch(sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
 def _execute(sql: str, parameters: Sequence[Any] = ()) -> None:
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
+
+
+def texts_of(numbers: Sequence[int], reader: Reader) -> Iterator[tuple[int, str]]:
+    """Documents by number, as they were given to the index; those that are gone are left out."""
+    contents = reader.contents([number for number in numbers if number > 0])
+    for number in numbers:
+        if number in contents:
+            yield number, "\n".join(spoken(stored.load(contents[number])))
+    for event in Event.objects.filter(seq__in=[-number for number in numbers if number < 0]):
+        found = said(event, reader)
+        if found is not None:
+            yield -event.seq, "\n".join(found.inline)
+
+
+def forget(contents: Iterable[int], events: Iterable[int]) -> None:
+    """Take documents out of the index, before their contents and events are deleted and in that same transaction.
+
+    An index without a copy of the texts must be told what to take out.
+    """
+    numbers = [*contents, *(-seq for seq in events)]
+    for some in (numbers[at : at + 500] for at in range(0, len(numbers), 500)):
+        marks = ", ".join(["%s"] * len(some))
+        indexed = [n for (n,) in _fetch(f"SELECT DISTINCT doc FROM recording_mention WHERE doc IN ({marks})", some)]
+        if connection.vendor == "postgresql":
+            _execute(f"DELETE FROM recording_search WHERE rowid IN ({marks})", some)
+        else:
+            take_out = "INSERT INTO recording_search (recording_search, rowid, words) VALUES ('delete', %s, %s)"
+            given = _given(texts_of(indexed, Reader()))
+            with connection.cursor() as cursor:
+                cursor.executemany(take_out, given)
+        _execute(f"DELETE FROM recording_mention WHERE doc IN ({marks})", some)
+    _indexed.epoch = -1
 
 
 def clear() -> None:

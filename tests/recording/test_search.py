@@ -205,3 +205,15 @@ def test_what_is_indexed_can_be_emptied():
         assert cursor.fetchone() == (0,)
     assert search_index.reached() == 0
     record()
+
+
+def test_what_is_deleted_is_taken_out_of_the_index():
+    from relayweb.recording.models import Content, Event
+
+    gone = say("gone", "a long question about the migration of pterodactyls in winter", "pterodactyls fly south")
+    say("stays", "another long question about the habits of brontosaurs in summer", "they eat", start=10_000)
+    index()
+    contents = Content.objects.filter(kind=Content.Kind.MESSAGE).order_by("id").values_list("id", flat=True)[:1]
+    attempts = [n["uuid"] for n in queries.turn_nodes(gone) if n["role"] == "attempt"]
+    search_index.forget(list(contents), Event.objects.filter(uuid__in=attempts).values_list("seq", flat=True))
+    assert found("pterodactyls") == set() and found("brontosaurs") == {"stays"}
