@@ -6,8 +6,10 @@ import asyncio
 import gzip
 import json
 import os
+import socket
 import sqlite3
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -15,7 +17,7 @@ import pytest
 import zstandard
 from django.db import OperationalError
 
-from adapters import relay_llm
+from adapters import intercepts, relay_llm
 from relayweb.gateway import transport, upstreams
 from relayweb.gateway.app import Gateway, application
 from relayweb.gateway.models import Upstream
@@ -153,6 +155,20 @@ async def test_a_compressed_request_is_read_for_the_record_and_passed_as_it_is(
     assert events.attempts[0]["data"]["content"] == json.loads(plain)
 
 
+async def test_a_compressed_request_that_a_rule_changes_goes_out_plain(
+    gateway: Gateway, target: Target, provider: Provider
+) -> None:
+    action = {"type": "set_parameters", "parameters": {"temperature": 0.5}}
+    before = intercepts.swap(intercepts.RuleSet.parse([{"key": "cool", "action": action}]))
+    try:
+        packed = gzip.compress(json.dumps({**BODY, "model": "packed"}).encode())
+        await ask(gateway, target, "chat/completions", packed, {"content-encoding": "gzip"})
+    finally:
+        intercepts.swap(before)
+    assert json.loads(provider.requests[-1].body) == {**BODY, "model": "packed", "temperature": 0.5}
+    assert provider.requests[-1].header("content-encoding") is None
+
+
 async def test_a_compressed_answer_passes_as_it_is_and_is_recorded_readably(
     gateway: Gateway, target: Target, provider: Provider
 ) -> None:
@@ -235,6 +251,27 @@ def _close_connections() -> None:
     from django.db import connections
 
     connections.close_all()
+
+
+def test_a_client_that_stands_still_holds_the_provider_back_and_fills_no_memory(web: Web, provider: Provider) -> None:
+    def memory_mb() -> int:
+        assert web.process
+        status = Path(f"/proc/{web.process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) // 1024
+
+    piece = chat_stream("x" * 60_000)[0]
+    provider.scripts["flood"] = Script(headers=STREAM, pieces=[piece] * 4000)
+    body = json.dumps({**BODY, "model": "flood"}).encode()
+    head = f"POST /gw/mock/chat/completions HTTP/1.1\r\nhost: localhost\r\nx-relay-token: {web.key}\r\n"
+    url = httpx2.URL(web.url)
+    before = memory_mb()
+    with socket.create_connection((url.host, url.port)) as client:
+        client.sendall(head.encode() + f"content-length: {len(body)}\r\n\r\n".encode() + body)
+        time.sleep(2)
+        grown = memory_mb() - before
+        assert provider.of("flood")
+    assert grown < 100  # of 240 MB
+    provider.waits_for_hang_up("flood")
 
 
 def test_health_tells_what_went_through_unrecorded(web: Web) -> None:
