@@ -8,17 +8,22 @@ stored. `relay.chunks` marks carry content: their texts stand in the block itsel
 from __future__ import annotations
 
 import re
+import sys
+from array import array
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise, repeat
 
 import msgspec
 
 from relayweb.recording.atof import Parsed, format_timestamp, restore_surrogates, uuid_text
 from relayweb.recording.compression import CONTENT
-from relayweb.recording.content import read_deltas, read_varint, write_deltas, write_varint
+from relayweb.recording.content import read_varint, write_varint
 
 MARKS, CONTENTS = 0, 1
+_BIG_ENDIAN = sys.byteorder == "big"
+_EPOCH = 1 << 63  # added to a time, which may lie before 1970
 
-_INDEX = b'"chunk_index":'
+INDEX = b'"chunk_index":'
 _NUMBER = re.compile(rb"(?<=[:,\[])(?:0|[1-9]\d{0,14})(?=[,}\]])|\0n")
 
 
@@ -52,10 +57,10 @@ def hole(event: Parsed, line: bytes, root: bytes | None) -> bytes:
 
 def take_index(text: bytes) -> tuple[bytes, int | None]:
     """The text with a hole for its chunk index, and the index."""
-    start = text.find(_INDEX)
+    start = text.find(INDEX)
     if start < 0:
         return text, None
-    start += len(_INDEX)
+    start += len(INDEX)
     if text[start : start + 1] == b" ":
         start += 1
     end = text.find(b",", start)
@@ -76,39 +81,73 @@ def take_numbers(text: bytes) -> tuple[bytes, tuple[int | None, ...]]:
     return _NUMBER.sub(take, text), tuple(numbers)
 
 
+_CODES = "bhiq"  # 1, 2, 4 or 8 bytes a number
+
+
+def _pack(out: bytearray, values: Sequence[int]) -> None:
+    """A column of whole numbers, each as wide as the widest needs. Arrays, because marks are many."""
+    low, high = min(values), max(values)
+    span = max(high, -low - 1)
+    code = "b" if span < 1 << 7 else "h" if span < 1 << 15 else "i" if span < 1 << 31 else "q"
+    packed = array(code, values)
+    if _BIG_ENDIAN:
+        packed.byteswap()
+    out.append(_CODES.index(code))
+    out += packed.tobytes()
+
+
+def _unpack(data: bytes, at: int, count: int) -> tuple[list[int], int]:
+    values = array(_CODES[data[at]])
+    end = at + 1 + count * values.itemsize
+    values.frombytes(data[at + 1 : end])
+    if _BIG_ENDIAN:
+        values.byteswap()
+    return values.tolist(), end
+
+
+def _pack_deltas(out: bytearray, values: Sequence[int]) -> None:
+    write_varint(out, values[0])
+    if len(values) > 1:
+        _pack(out, [b - a for a, b in pairwise(values)])
+
+
+def _unpack_deltas(data: bytes, at: int, count: int) -> tuple[list[int], int]:
+    first, at = read_varint(data, at)
+    if count == 1:
+        return [first], at
+    deltas, at = _unpack(data, at, count - 1)
+    return list(accumulate(deltas, initial=first)), at
+
+
 def encode(kind: int, marks: Sequence[Mark], root: bytes | None) -> bytes:
     """The body of a block. `marks` in the order of their numbers."""
     low = bytearray()  # columns that compress well
     high = bytearray()  # times and uuids, which do not
     write_varint(low, len(marks))
     low.append(1 if root else 0)
-    write_deltas(low, [m.seq for m in marks])
-    write_deltas(low, [int.from_bytes(m.uuid[:6], "big") - m.at_ns // 1_000_000 for m in marks])
+    times = [m.at_ns for m in marks]
+    _pack_deltas(low, [m.seq for m in marks])
+    _pack(low, [int.from_bytes(m.uuid[:6], "big") - ns // 1_000_000 for m, ns in zip(marks, times, strict=True)])
     if kind == MARKS:
-        templates = list(dict.fromkeys(m.template for m in marks))
-        number = {t: i for i, t in enumerate(templates)}
-        write_varint(low, len(templates))
-        write_deltas(low, templates)
+        groups: dict[int, list[tuple[int, ...]]] = {}
         for mark in marks:
-            write_varint(low, number[mark.template])
-        for mark in marks:
-            write_varint(low, len(mark.numbers))
-        last: dict[int, tuple[int, ...]] = {}
-        for mark in marks:
-            before = last.get(mark.template)
-            if before is None:
-                write_deltas(low, mark.numbers)
-            else:
-                for a, b in zip(before, mark.numbers, strict=True):
-                    write_deltas(low, (b - a,))
-            last[mark.template] = mark.numbers
+            groups.setdefault(mark.template, []).append(mark.numbers)
+        number = {template: i for i, template in enumerate(groups)}
+        write_varint(low, len(groups))
+        _pack(low, list(groups))
+        _pack(low, [number[m.template] for m in marks])
+        for rows in groups.values():
+            write_varint(low, len(rows[0]))
+            for column in zip(*rows, strict=True):
+                _pack_deltas(low, column)
     else:
-        for mark in marks:
-            write_varint(low, len(mark.text))
-    write_deltas(high, [m.at_ns for m in marks])
+        _pack(low, [len(m.text) for m in marks])
+    write_varint(high, times[0] + _EPOCH)
+    if len(times) > 1:
+        _pack(high, [b - a for a, b in pairwise(times)])
     uuids = b"".join([m.uuid[6:] for m in marks])
-    texts = b"" if kind == MARKS else b"".join([m.text for m in marks])
-    small, head = bytes(low) + texts, 0
+    small = bytes(low) + (b"" if kind == MARKS else b"".join([m.text for m in marks]))
+    head = 0
     if len(small) > 48:
         packed = CONTENT.compress(small)
         if len(packed) < len(small):
@@ -129,51 +168,39 @@ def decode(kind: int, body: bytes) -> tuple[list[Mark], bytes | None]:
     root = None
     if low[low_at]:
         root, at = body[at : at + 16], at + 16
-    seqs, low_at = read_deltas(low, low_at + 1, count)
-    times, low_at = read_deltas(low, low_at, count)
-    moments, at = read_deltas(body, at, count)
+    seqs, low_at = _unpack_deltas(low, low_at + 1, count)
+    millis, low_at = _unpack(low, low_at, count)
+    first, at = read_varint(body, at)
+    moments = [first - _EPOCH]
+    if count > 1:
+        deltas, at = _unpack(body, at, count - 1)
+        moments = list(accumulate(deltas, initial=moments[0]))
     uuids = [
-        (times[i] + moments[i] // 1_000_000).to_bytes(6, "big") + body[at + 10 * i : at + 10 * i + 10]
+        (millis[i] + moments[i] // 1_000_000).to_bytes(6, "big") + body[at + 10 * i : at + 10 * i + 10]
         for i in range(count)
     ]
     if kind == MARKS:
         templates, numbers = _read_templates(low, low_at, count)
         return [Mark(*m) for m in zip(seqs, uuids, moments, [b""] * count, numbers, templates, strict=True)], root
-    lengths = []
-    for _ in range(count):
-        length, low_at = read_varint(low, low_at)
-        lengths.append(length)
-    texts = []
-    for length in lengths:
-        texts.append(low[low_at : low_at + length])
-        low_at += length
+    lengths, low_at = _unpack(low, low_at, count)
+    ends = list(accumulate(lengths, initial=low_at))
+    texts = [low[a:b] for a, b in pairwise(ends)]
     return [Mark(*m) for m in zip(seqs, uuids, moments, texts, strict=True)], root
 
 
 def _read_templates(low: bytes, at: int, count: int) -> tuple[list[int], list[tuple[int, ...]]]:
     kinds, at = read_varint(low, at)
-    known, at = read_deltas(low, at, kinds)
-    templates, lengths = [], []
-    for _ in range(count):
-        number, at = read_varint(low, at)
-        templates.append(known[number])
-    for _ in range(count):
-        length, at = read_varint(low, at)
-        lengths.append(length)
-    numbers: list[tuple[int, ...]] = []
-    last: dict[int, tuple[int, ...]] = {}
-    for template, length in zip(templates, lengths, strict=True):
-        before = last.get(template)
-        if before is None:
-            values, at = read_deltas(low, at, length)
-        else:
-            values = []
-            for a in before:
-                (delta,), at = read_deltas(low, at, 1)
-                values.append(a + delta)
-        last[template] = tuple(values)
-        numbers.append(tuple(values))
-    return templates, numbers
+    known, at = _unpack(low, at, kinds)
+    which, at = _unpack(low, at, count)
+    rows: list[Iterator[tuple[int, ...]]] = []
+    for kind in range(kinds):
+        size, (width, at) = which.count(kind), read_varint(low, at)
+        columns = []
+        for _ in range(width):
+            column, at = _unpack_deltas(low, at, size)
+            columns.append(column)
+        rows.append(iter(zip(*columns, strict=True)) if columns else repeat(()))
+    return [known[kind] for kind in which], [next(rows[kind]) for kind in which]
 
 
 _HOLES = re.compile(rb"\0(?:([uprn])|t(i|\d[Z+]))")

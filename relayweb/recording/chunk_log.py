@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from adapters import marks as names
 from relayweb.recording import blocks, masking
-from relayweb.recording.atof import Parsed, load
-from relayweb.recording.blocks import CONTENTS, MARKS, Mark
+from relayweb.recording.atof import Parsed, load, parse_timestamp, uuid_text
+from relayweb.recording.blocks import CONTENTS, INDEX, MARKS, Mark
 from relayweb.recording.compression import CONTENT
 from relayweb.recording.content import Piece, Store, decode
 from relayweb.recording.conventions import ChunkFacts, Stream, read_chunk_mark
@@ -23,11 +25,38 @@ CHUNK = "llm.chunk"
 _SEAL_MARKS = 128
 _SEAL_BYTES = 48_000
 _MERGE_BLOCKS = 8
+_QUICK = 1_000  # bytes: no longer line can be a mark that is worth recognising
 _TEMPLATES = 4096  # remembered; more means that marks differ in more than numbers
 
 
 def is_chunk(event: Parsed) -> bool:
     return event.envelope.name in (CHUNK, names.CHUNKS) and event.parent is not None and event.kind == 2
+
+
+class QuickMark(msgspec.Struct, gc=False):
+    """A mark recognised by its bytes alone: all but its own index, time and uuid is as in a mark seen before."""
+
+    attempt: bytes
+    at_ns: int
+    uuid: bytes
+    index: int
+    look: _Look
+
+
+class _Look(msgspec.Struct, gc=False):
+    """A mark that was parsed, and by whose bytes others are recognised."""
+
+    sample: Parsed
+    known: _Template | None = None
+
+
+class _Template(msgspec.Struct, gc=False, frozen=True):
+    """What marks of one look have in common: `slots` are their numbers, None for the index."""
+
+    piece: Piece
+    text: bytes
+    slots: tuple[int | None, ...]
+    said: ChunkFacts | None
 
 
 class _Open:
@@ -44,7 +73,7 @@ class _Open:
 class Chunks:
     """What the writer knows of one attempt's chunks."""
 
-    __slots__ = ("count", "first_us", "last_us", "open", "replaced", "root", "seen", "stream")
+    __slots__ = ("arrived_us", "count", "first_us", "last_us", "open", "replaced", "root", "seen", "seq", "stream")
 
     def __init__(self) -> None:
         self.seen: dict[bytes, set[int]] = {}
@@ -53,7 +82,7 @@ class Chunks:
         self.root: bytes | None = None
         self.stream: Stream | None = None
         self.first_us: int | None = None
-        self.last_us = 0
+        self.last_us = self.seq = self.arrived_us = 0
         self.count = 0
         self.replaced = False
 
@@ -65,8 +94,10 @@ class ChunkLog:
         self._tables = tables
         self._store = store
         self._attempts: Recent[bytes, Chunks] = Recent(2_000)
-        self._facts: dict[bytes, tuple[Piece, bytes, tuple[int | None, ...], ChunkFacts | None]] = {}
-        """By a mark's text without its index: its template, the text and holes of that, and what it says if anything."""
+        self._templates: dict[bytes, _Template] = {}
+        """By a mark's text without its index."""
+        self._looks: dict[tuple[bytes, bytes], _Look] = {}
+        """By a mark's bytes before and after its index."""
         self._unnumbered: list[tuple[Mark, Piece]] = []
         self.dirty: dict[bytes, Chunks] = {}
 
@@ -108,64 +139,120 @@ class ChunkLog:
 
     # Taking marks
 
-    def add(self, event: Parsed, seq: int) -> str:
+    def quick(self, line: bytes) -> QuickMark | None:
+        """Recognise a mark that Relay wrote, without parsing it.
+
+        Relay's members are sorted, so a mark ends in `"timestamp":"<35 characters>","uuid":"<36>"}`.
+        """
+        if len(line) > _QUICK or line[-48:-38] != b'","uuid":"' or line[-97:-83] != b',"timestamp":"':
+            return None
+        cut = line.find(INDEX)
+        if cut < 0 or line[-2:] != b'"}':
+            return None
+        cut += len(INDEX)
+        end = line.find(b",", cut)
+        look = self._looks.get((line[:cut], line[end:-83]))
+        digits = line[cut:end]
+        if look is None or not digits.isdigit() or len(digits) > 15 or (digits[0] == 48 and len(digits) > 1):
+            return None
+        try:
+            at_ns, style = parse_timestamp(line[-83:-48].decode())
+            uuid = bytes.fromhex(line[-38:-2].replace(b"-", b"").decode())
+        except (ValueError, UnicodeDecodeError):
+            return None
+        if style != "9+" or len(uuid) != 16 or uuid_text(uuid).encode() != line[-38:-2]:
+            return None
+        return QuickMark(look.sample.parent or b"", at_ns, uuid, int(digits), look)
+
+    def learn(self, event: Parsed) -> None:
+        """Recognise marks that look like this one from now on."""
+        line = event.line
+        cut = line.find(INDEX) + len(INDEX)
+        plain = event.style == "9+" and not event.surrogates and not event.replaced_text
+        if plain and event.envelope.name == CHUNK and line[cut : cut + 1].isdigit():
+            if len(self._looks) > _TEMPLATES:
+                self._looks.clear()
+            self._looks[line[:cut], line[line.find(b",", cut) : -83]] = _Look(event)
+
+    def add_quick(self, mark: QuickMark, seq: int, arrived_us: int) -> str:
+        chunks = self.of(mark.attempt)
+        if chunks.root is None:
+            chunks.root = mark.look.sample.root
+        known = mark.look.known
+        if known is None:
+            known = mark.look.known = self._template(mark.look.sample, chunks.root)[0]
+        return self._add(
+            chunks, mark.attempt, MARKS, _mark(known, seq, mark.uuid, mark.at_ns, mark.index), known, arrived_us
+        )
+
+    def add(self, event: Parsed, seq: int, arrived_us: int) -> str:
         """Take one mark. Returns "new", "duplicate" or "conflict" (which is kept, too)."""
         assert event.parent is not None
         chunks = self.of(event.parent)
         if chunks.root is None:
             chunks.root = event.root
-        line, replaced = event.line, event.replaced_text
-        if event.envelope.name == names.CHUNKS:
-            kind = CONTENTS
-            if masking.suspects_names(line) or masking.suspects_credentials(bytes(event.envelope.metadata)):
-                line = masking.mask_event(line)
-            text = blocks.hole(event, line if line is not event.line else blocks.original(event, line), chunks.root)
-            mark, said, piece = Mark(seq, event.uuid, event.at_ns, text), None, None
-        else:
-            kind = MARKS
-            mark, said, piece = self._mark(event, seq, chunks.root)
-        before = chunks.seen.get(event.uuid)
-        digest = _digest(mark)
-        if before is not None and digest in before:
+        chunks.replaced = chunks.replaced or event.replaced_text
+        if event.envelope.name != names.CHUNKS:
+            known, index = self._template(event, chunks.root)
+            mark = _mark(known, seq, event.uuid, event.at_ns, index)
+            return self._add(chunks, event.parent, MARKS, mark, known, arrived_us)
+        line = event.line
+        if masking.suspects_names(line) or masking.suspects_credentials(bytes(event.envelope.metadata)):
+            line = masking.mask_event(line)
+        text = blocks.hole(event, line if line is not event.line else blocks.original(event, line), chunks.root)
+        return self._add(chunks, event.parent, CONTENTS, Mark(seq, event.uuid, event.at_ns, text), None, arrived_us)
+
+    def _add(
+        self, chunks: Chunks, attempt: bytes, kind: int, mark: Mark, known: _Template | None, arrived_us: int
+    ) -> str:
+        before = chunks.seen.get(mark.uuid)
+        if before is not None and hash(mark.identity) in before:
             return "duplicate"
-        if piece is not None:
-            self._unnumbered.append((mark, piece))
+        said = None
+        if known is not None:
+            self._unnumbered.append((mark, known.piece))
+            said = known.said
+            if said is not None and said.index is None and INDEX in known.text:
+                index = mark.numbers[known.slots.index(None)] if None in known.slots else None
+                said = ChunkFacts(index, said.kind, said.event_type, said.finish_reason, said.usage, said.error)
         chunks.open[kind].fresh.append(mark)
-        chunks.replaced = chunks.replaced or replaced
         self._take(chunks, kind, mark, said)
-        self.dirty[event.parent] = chunks
+        chunks.seq, chunks.arrived_us = mark.seq, max(chunks.arrived_us, arrived_us)
+        self.dirty[attempt] = chunks
         return "new" if before is None else "conflict"
 
-    def _mark(self, event: Parsed, seq: int, root: bytes | None) -> tuple[Mark, ChunkFacts | None, Piece]:
-        text, index = blocks.take_index(blocks.hole(event, event.line, root))
+    def _template(self, event: Parsed, root: bytes | None) -> tuple[_Template, int | None]:
+        whole = blocks.hole(event, event.line, root)
+        text, index = blocks.take_index(whole)
         if event.surrogates:
             text, index = blocks.hole(event, blocks.original(event, event.line), root), None
-        known = self._facts.get(text)
+        known = self._templates.get(text)
         if known is None:
-            data = as_dict(event.envelope.data)
+            data, masked = as_dict(event.envelope.data), False
             if masking.suspects_names(text) or masking.suspects_credentials(text):
                 line = masking.mask_event(event.line)
+                masked = line != event.line
                 text, index = blocks.take_index(blocks.hole(event, line, root))
                 data = load(line).get("data")
             template, slots = (text, ()) if event.surrogates else blocks.take_numbers(text)
             facts = read_chunk_mark(data)
             plain = facts.finish_reason is None and facts.error is None and not facts.usage.known
-            if len(self._facts) > _TEMPLATES:
-                self._facts.clear()
-            known = self._facts[text] = (self._store.template(template), template, slots, None if plain else facts)
-        piece, template, slots, said = known
-        numbers = tuple([index or 0 if n is None else n for n in slots])
-        if said is not None and said.index != index:
-            said = ChunkFacts(index, said.kind, said.event_type, said.finish_reason, said.usage, said.error)
-        return Mark(seq, event.uuid, event.at_ns, template, numbers, piece.id), said, piece
+            if len(self._templates) > _TEMPLATES:
+                self._templates.clear()
+            facts = ChunkFacts(None, facts.kind, facts.event_type, facts.finish_reason, facts.usage, facts.error)
+            known = _Template(self._store.template(template), template, slots, None if plain else facts)
+            if masked:
+                return known, index
+            self._templates[text] = known
+        return known, index
 
     def _take(self, chunks: Chunks, kind: int, mark: Mark, said: ChunkFacts | None) -> None:
         digests = chunks.seen.get(mark.uuid)
         if digests is None:
-            chunks.seen[mark.uuid] = {_digest(mark)}
+            chunks.seen[mark.uuid] = {hash(mark.identity)}
             chunks.count += kind == MARKS
         else:
-            digests.add(_digest(mark))
+            digests.add(hash(mark.identity))
         at_us = mark.at_ns // 1000
         chunks.last_us = max(chunks.last_us, at_us)
         if kind == MARKS:
@@ -212,15 +299,17 @@ class ChunkLog:
         """The batch failed, or rows were deleted: believe the database."""
         self.dirty, self._unnumbered = {}, []
         self._attempts.clear()
-        self._facts.clear()
+        self._templates.clear()
+        self._looks.clear()
 
     def drop(self, attempt: bytes) -> None:
         """Another process has written this attempt."""
         self._attempts.drop(attempt)
 
 
-def _digest(mark: Mark) -> int:
-    return hash(mark.identity)
+def _mark(known: _Template, seq: int, uuid: bytes, at_ns: int, index: int | None) -> Mark:
+    numbers = tuple([index or 0 if n is None else n for n in known.slots])
+    return Mark(seq, uuid, at_ns, known.text, numbers, known.piece.id)
 
 
 def _facts_of(mark: Mark) -> ChunkFacts:

@@ -68,6 +68,18 @@ class Packed:
         self.messages: list[tuple[bytes, Piece | None]] | None = None
 
 
+class _History(msgspec.Struct, gc=False):
+    """A list of messages split before: the next request of its session mostly begins with it."""
+
+    text: bytes
+    """Without the closing bracket."""
+    skeleton: bytes
+    messages: list[tuple[bytes, Piece | None]]
+
+
+_HISTORIES, _HISTORY = 64, 256_000  # remembered at most, and the bytes of one
+
+
 class Store:
     """Splits what the writer records and numbers what is new. Not thread-safe: it belongs to the writer's thread."""
 
@@ -77,6 +89,8 @@ class Store:
         self._aliases: list[tuple[bytes, Piece]] = []
         self._messages: list[tuple[bytes, Piece | None]] | None = None
         self._in_data = False
+        self._histories: dict[bytes | None, _History] = {}
+        self._history: bytes | None = None
 
     # Splitting
 
@@ -84,9 +98,11 @@ class Store:
         """Split and mask one event. Nothing is remembered of a text that turned out to need masking."""
         before = len(self._unnumbered)
         line = event.line
+        self._history = event.root
         loose_data = event.envelope.name in masking.FAILURE_MARKS
         packed = self._pack(line, loose_data)
         if masking.suspects_names(packed.text) or masking.suspects_credentials(packed.text):
+            self._histories.pop(self._history, None)
             masked = masking.mask_event(line, loose_data=loose_data)
             if masked != line:
                 for digest in list(self._unnumbered)[before:]:
@@ -149,10 +165,19 @@ class Store:
         return text
 
     def _cut_messages(self, value: bytes, loose: bool, refs: list[Piece]) -> bytes:
-        out: list[bytes] = []
-        messages: list[tuple[bytes, Piece | None]] = []
-        at = 0
-        for raw in _raw_array(value):
+        before = self._histories.get(self._history)
+        if before is not None and value.startswith(before.text):
+            out, messages, at = [before.skeleton], list(before.messages), len(before.text)
+            refs += [piece for _, piece in messages if piece is not None]
+            rest = value[at:]
+            items = _raw_array(b"[" + rest[1:]) if rest[:1] == b"," else [] if rest == b"]" else None
+        else:
+            out, messages, at, items = [], [], 0, _raw_array(value)
+        if items is None:  # what looked like the same history was the beginning of another text
+            self._histories.pop(self._history)
+            del refs[len(refs) - sum(piece is not None for _, piece in messages) :]
+            return self._cut_messages(value, loose, refs)
+        for raw in items:
             item = bytes(raw)
             if len(item) < MIN_MESSAGE:
                 messages.append((item, None))
@@ -164,9 +189,18 @@ class Store:
             at = start + len(item)
             refs.append(piece)
         out.append(value[at:])
+        skeleton = b"".join(out)
         if self._in_data and self._messages is None:
             self._messages = messages
-        return b"".join(out)
+        if not loose and value.endswith(b"]") and len(value) < _HISTORY:
+            self._remember_history(_History(value[:-1], skeleton[:-1], messages))
+        return skeleton
+
+    def _remember_history(self, history: _History) -> None:
+        self._histories.pop(self._history, None)
+        self._histories[self._history] = history
+        if len(self._histories) > _HISTORIES:
+            self._histories.pop(next(iter(self._histories)))
 
     def _cut_inside(self, value: bytes, loose: bool, refs: list[Piece]) -> bytes | None:
         out: list[bytes] = []
@@ -261,6 +295,7 @@ class Store:
         self._aliases = []
 
     def rolled_back(self) -> None:
+        self._histories.clear()
         self._unnumbered = {}
         self._aliases = []
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from adapters import marks
-from relayweb.recording.atof import NULL, Envelope, Parsed, load
+from relayweb.recording.atof import NULL, START, Envelope, Parsed, Raw, load
 from relayweb.recording.content import Packed, Piece
 from relayweb.recording.conventions import EndFacts, asked_text, clean, read_end, read_request
-from relayweb.recording.conventions.shapes import as_map, first_of, text_or_none
+from relayweb.recording.conventions.shapes import as_map, known_api_mode, text_or_none
 from relayweb.recording.masking import mask_text
 from relayweb.recording.tables import REWRITE_COLUMNS
 
@@ -48,6 +48,22 @@ def _short(value: Any, limit: int = SESSION_LIMIT) -> str | None:
     return text_or_none(value, limit)
 
 
+# With Relay's `replace_dots` policy the dots of a name arrive as underscores.
+_SESSION = ("session_id", "relay.session_id", "relay_session_id")
+_TURN = ("turn_id", "relay.turn_id", "relay_turn_id")
+_PROFILE = ("relay.profile", "relay_profile", "hermes.profile", "hermes_profile", "profile")
+_REQUEST = ("api_request_id",)
+_CALL_ROLE = ("call_role", "relay.call_role", "relay_call_role", "hermes.call_role", "hermes_call_role")
+
+
+def _first(metadata: dict[str, Any], names: tuple[str, ...]) -> str | None:
+    for name in names:
+        value = metadata.get(name)
+        if value is not None and value != "":
+            return _short(value)
+    return None
+
+
 def metadata_of(envelope: Envelope) -> dict[str, Any]:
     return as_dict(envelope.metadata)
 
@@ -81,11 +97,11 @@ def read_scope(event: Parsed, packed: Packed, metadata: dict[str, Any]) -> Scope
         name=clean((envelope.name or "")[:SESSION_LIMIT]),
         category=_short(envelope.category, 64),
         role=role_of(envelope, metadata),
-        session_id=_short(first_of(metadata, "session_id", "relay.session_id")),
-        turn_id=_short(first_of(metadata, "turn_id", "relay.turn_id")),
-        profile=_short(first_of(metadata, "relay.profile", "hermes.profile", "profile")),
-        api_request_id=_short(metadata.get("api_request_id")),
-        call_role=_short(first_of(metadata, "call_role", "relay.call_role", "hermes.call_role"), 100),
+        session_id=_first(metadata, _SESSION),
+        turn_id=_first(metadata, _TURN),
+        profile=_first(metadata, _PROFILE),
+        api_request_id=_first(metadata, _REQUEST),
+        call_role=_first(metadata, _CALL_ROLE),
         tool_call_id=None,
     )
     if facts.role == "tool" or facts.category == "tool":
@@ -97,30 +113,85 @@ def read_scope(event: Parsed, packed: Packed, metadata: dict[str, Any]) -> Scope
     return facts
 
 
+class _Annotated(msgspec.Struct, gc=False):
+    api_specific: Raw = NULL
+    model: Raw = NULL
+    messages: Raw = NULL
+
+
+class _Profile(msgspec.Struct, gc=False):
+    model_name: Raw = NULL
+    annotated_request: _Annotated | None = None
+    annotated_response: _Annotated | None = None
+
+
+class _Body(msgspec.Struct, gc=False):
+    model: Raw = NULL
+    stream: Raw = NULL
+
+
+_read_profile = msgspec.json.Decoder(_Profile).decode
+_read_body = msgspec.json.Decoder(_Body).decode
+
+
 def _read_attempt(facts: ScopeFacts, event: Parsed, packed: Packed, metadata: dict[str, Any]) -> None:
     envelope = event.envelope
-    body: dict[str, Any] = {}
-    body_text: msgspec.Raw | bytes = NULL
-    profile = _without_messages(envelope.category_profile)
-    if event.kind == 0:
+    started = event.kind == START
+    content: Raw | bytes = NULL
+    if started:
         data = _members(envelope.data)
-        body_text = data.get("content", envelope.data)
-        body = _without_messages(body_text)
+        content = data.get("content", envelope.data)
+    profile = _profile_of(envelope.category_profile)
+    stated = metadata.get("api_mode") or known_api_mode(envelope.name)
+    body = _body_of(content) if stated else _without_messages(content)
     request = read_request(
         metadata.get("api_mode"),
         body,
         name=envelope.name,
         metadata=metadata,
         profile=profile,
-        attributes=load(envelope.attributes),
+        attributes=load(envelope.attributes) if bytes(envelope.attributes) not in (b"[]", b"null") else (),
     )
     facts.provider, facts.model, facts.api_mode = request.provider, request.model, request.api_mode
-    facts.streaming, facts.asked = request.streaming, request.asked
-    if event.kind == 0:
-        messages = packed.messages
-        if messages is None:
-            messages = [(bytes(item), None) for name in _LISTS for item in _list(body_text, name)]
-        facts.asked = last_asked(messages) or facts.asked
+    facts.streaming = request.streaming
+    if not started:
+        return
+    messages = packed.messages
+    if messages is None:
+        messages = [(bytes(item), None) for name in _LISTS for item in _list(content, name)]
+    facts.asked = last_asked(messages)
+    if facts.asked is None:
+        facts.asked = request.asked or asked_text(_without_messages(content))
+    if facts.asked is None and b"annotated_request" in bytes(envelope.category_profile):
+        facts.asked = asked_text(_without_messages(_members(envelope.category_profile).get("annotated_request", NULL)))
+
+
+def _body_of(content: Raw | bytes) -> dict[str, Any]:
+    """What a request body says beside its messages, when its format is known."""
+    try:
+        body = _read_body(content)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return {}
+    return {"model": load(body.model), "stream": load(body.stream)}
+
+
+def _profile_of(raw: Raw) -> dict[str, Any]:
+    """A `category_profile` without what is bulky in it."""
+    if raw is NULL or bytes(raw) == b"null":
+        return {}
+    try:
+        profile = _read_profile(raw)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return _without_messages(raw)
+    out: dict[str, Any] = {"model_name": load(profile.model_name)}
+    for name, told in (
+        ("annotated_request", profile.annotated_request),
+        ("annotated_response", profile.annotated_response),
+    ):
+        if told is not None:
+            api = load(told.api_specific) if len(bytes(told.api_specific)) < 4_000 else None
+            out[name] = {"api_specific": api, "model": load(told.model)}
+    return out
 
 
 _LISTS = ("messages", "input", "contents")

@@ -42,6 +42,7 @@ class Projection(Linking):
         super().__init__(tables)
         self.early: dict[bytes, list[tuple[Parsed, int, int]]] = {}
         """Marks of this batch whose scope nobody has seen yet."""
+        self.prices = pricing.Table("", ())
 
     # Scope events
 
@@ -80,10 +81,11 @@ class Projection(Linking):
             node.flag(FLAG.REPLACED_TEXT)
 
     def _take_end(self, node: Node, event: Parsed, packed: Packed, metadata: dict[str, object], seq: int) -> None:
-        said = facts.read_scope(event, packed, metadata)
-        self._identify(node, event, said, stronger=False)
+        role = facts.role_of(event.envelope, metadata)
+        if node.start_seq is None or _wants_more(node, role, event):
+            self._identify(node, event, facts.read_scope(event, packed, metadata), stronger=False)
         node.end_seq, node.end_us = seq, event.at_ns // 1000
-        node.end = facts.read_scope_end(event, metadata, said.role)
+        node.end = facts.read_scope_end(event, metadata, role)
         if event.replaced_text:
             node.flag(FLAG.REPLACED_TEXT)
         self.ended(node)
@@ -127,6 +129,7 @@ class Projection(Linking):
         node.status, node.outcome = told.status, end.outcome if end else None
         node.finish_reason, node.stream_finish_reason = told.finish_reason, told.stream_finish_reason
         node.flag(FLAG.FINISH_REASON_MISMATCH, "finish_reason_mismatch" in told.flags)
+        node.flag(FLAG.INCOMPLETE_TOOL_CALL, "incomplete_tool_call" in told.flags)
         for name in TOKENS:
             setattr(node, name, getattr(told.usage, name))
         node.usage_complete = told.usage.complete if end is not None else False
@@ -141,7 +144,7 @@ class Projection(Linking):
             node.ttft_us = end.ttft_us
         else:
             node.ttft_us = None if first is None or node.start_us is None else max(first - node.start_us, 0)
-        _set_cost(node, end, told.usage)
+        _set_cost(node, end, told.usage, self.prices)
 
     # Marks
 
@@ -225,16 +228,34 @@ def _is_block(event: Parsed) -> bool:
     return b'"rejected"' in data and facts.as_dict(event.envelope.data).get("rejected") is True
 
 
-def _set_cost(node: Node, end: EndFacts | None, usage: Usage) -> None:
+def _set_cost(node: Node, end: EndFacts | None, usage: Usage, table: pricing.Table) -> None:
     cost = pricing.picodollars(end.cost_usd) if end else None
     node.price_version = None if cost is None else pricing.RELAY
     if cost is None and usage.known:
-        table = pricing.table()
         rate = _rate(table, node.model, node.provider, _day(node.start_us or node.last_us))
         cost = None if rate is None else rate.cost(usage)
         node.price_version = None if cost is None else table.version
     node.cost_pusd = cost
     node.wasted_pusd = cost if node.status in ("failed", "cancelled", "interrupted") else None
+
+
+_ALWAYS = ("category", "call_role", "api_request_id", "provider", "model", "api_mode")
+
+
+def _wants_more(node: Node, role: str, event: Parsed) -> bool:
+    """Whether an end may tell something of the scope's identity that its start did not."""
+    metadata = bytes(event.envelope.metadata)
+    if b"profile" in metadata or (node.told_session is None and b"session_id" in metadata):
+        return True
+    if node.told_turn is None and b"turn_id" in metadata:
+        return True
+    if role == "attempt":
+        return any(getattr(node, column) is None for column in _ALWAYS)
+    if role == "tool" and node.tool_call_id is None:
+        return True
+    return (node.call_role is None and b"call_role" in metadata) or (
+        node.api_request_id is None and b"api_request_id" in metadata
+    )
 
 
 _rates: dict[tuple[str, str | None, str | None, date], pricing.Rate | None] = {}

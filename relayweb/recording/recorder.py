@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
 
-from relayweb.recording import facts, stored
+from relayweb.recording import facts, pricing, stored
 from relayweb.recording.atof import END, MARK, START, BadEvent, Parsed, canonical, parse
-from relayweb.recording.chunk_log import ChunkLog, Chunks, is_chunk
+from relayweb.recording.chunk_log import ChunkLog, Chunks, QuickMark, is_chunk
 from relayweb.recording.content import Packed, Store, encode_event
 from relayweb.recording.models import Event
 from relayweb.recording.nodes import FLAG, Node
@@ -74,12 +74,16 @@ class Recorder(Projection):
         Raises:
             DatabaseError: nothing was recorded; the same lines may be tried again.
         """
-        events = _parse(lines)
+        events = self._parse(lines)
+        self.prices = pricing.table()
         try:
             ledger = self.begin()
             self._prefetch([event for event, _ in events])
             for event, line in events:
-                self._take(event, line)
+                if isinstance(event, QuickMark) or (event.kind == MARK and is_chunk(event)):
+                    self._take_chunk(event, line)
+                else:
+                    self._take(event, line)
             for attempt, chunks in self.chunks.dirty.items():
                 self._tell_chunks(attempt, chunks)
             return self._commit(ledger)
@@ -179,12 +183,31 @@ class Recorder(Projection):
 
     # Before the batch
 
-    def _prefetch(self, events: Iterable[Parsed]) -> None:
+    def _parse(self, lines: list[Line]) -> list[tuple[Parsed | QuickMark, Line]]:
+        events: list[tuple[Parsed | QuickMark, Line]] = []
+        for line in lines:
+            event: Parsed | QuickMark | None
+            try:
+                event = self.chunks.quick(line.text)
+                if event is None:
+                    event = parse(line.text)
+                    if event.kind == MARK and is_chunk(event):
+                        self.chunks.learn(event)
+                events.append((event, line))
+            except BadEvent as error:
+                line.error = str(error)
+        return events
+
+    def _prefetch(self, events: Sequence[Parsed | QuickMark]) -> None:
         """All the look-ups of a batch in a few queries."""
         scopes: set[bytes] = set()
         marks: set[bytes] = set()
         chunked: set[bytes] = set()
+        new: set[bytes] = set()
         for event in events:
+            if isinstance(event, QuickMark):
+                chunked.add(event.attempt)
+                continue
             if event.parent is not None:
                 scopes.add(event.parent)
             if event.kind != MARK:
@@ -193,9 +216,15 @@ class Recorder(Projection):
                 chunked.add(event.parent or b"")
             else:
                 marks.add(event.uuid)
-        self.prefetch(scopes)
-        new = {e.uuid for e in events if e.kind != MARK and self.nodes.get(e.uuid) is None}
-        again = {e.uuid for e in events if e.kind != MARK and _seen(self.nodes.get(e.uuid), e.kind)}
+        self.prefetch(scopes | chunked)
+        again: set[bytes] = set()
+        for event in events:
+            if not isinstance(event, QuickMark) and event.kind != MARK:
+                node = self.nodes.get(event.uuid)
+                if node is None:
+                    new.add(event.uuid)
+                elif (node.start_seq if event.kind == START else node.end_seq) is not None:
+                    again.add(event.uuid)
         for uuid, kind, seq, digest, at_ns, flags, _ in self.tables.events(marks | again):
             self._known.setdefault((uuid, kind), []).append(Known(seq, digest, at_ns, flags))
         self.chunks.prefetch(chunked, new)
@@ -213,19 +242,17 @@ class Recorder(Projection):
 
     # One event
 
+    def _take_chunk(self, event: Parsed | QuickMark, line: Line) -> None:
+        seq = self._seq + 1
+        if isinstance(event, QuickMark):
+            became = self.chunks.add_quick(event, seq, line.arrived_us)
+        else:
+            became = self.chunks.add(event, seq, line.arrived_us)
+        line.duplicate = became == "duplicate"
+        if not line.duplicate:
+            self._seq = seq
+
     def _take(self, event: Parsed, line: Line) -> None:
-        if event.kind == MARK and is_chunk(event):
-            became = self.chunks.add(event, self._seq + 1)
-            line.duplicate = became == "duplicate"
-            if line.duplicate:
-                return
-            self._seq += 1
-            scope = self.find(event.parent)
-            if scope is not None:
-                self.touch(scope, self._seq, event.at_ns // 1000, line.arrived_us)
-                if became == "conflict":
-                    scope.flag(FLAG.CONFLICT)
-            return
         packed = self.store.pack(event)
         if packed.masked:
             event = _masked(event, packed)
@@ -375,7 +402,7 @@ class Recorder(Projection):
             node.flag(FLAG.REPLACED_TEXT)
         if any(len(digests) > 1 for digests in chunks.seen.values()):
             node.flag(FLAG.CONFLICT)
-        self.touch(node, node.seq, chunks.last_us, 0)
+        self.touch(node, max(chunks.seq, node.seq), chunks.last_us, chunks.arrived_us)
         self.chunk(node, chunks.stream, chunks.first_us, chunks.count)
 
     def revive(self, node: Node) -> None:
@@ -392,22 +419,6 @@ class Recorder(Projection):
         node.stream, node.first_chunk_us = chunks.stream, chunks.first_us
         for event, _ in self._read([seq for _, seq, flags in self.tables.orphans({node.uuid}) if not flags & CONFLICT]):
             self.failure(node, event)
-
-
-def _seen(node: Node | None, kind: int) -> bool:
-    return node is not None and (node.start_seq if kind == START else node.end_seq) is not None
-
-
-def _parse(lines: list[Line]) -> list[tuple[Parsed, Line]]:
-    events = []
-    for line in lines:
-        if line.error is not None:
-            continue
-        try:
-            events.append((parse(line.text), line))
-        except BadEvent as error:
-            line.error = str(error)
-    return events
 
 
 def _masked(event: Parsed, packed: Packed) -> Parsed:
