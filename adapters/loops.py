@@ -15,6 +15,8 @@ import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
+from adapters import exits
+
 T = TypeVar("T")
 
 KEEP = 8
@@ -64,7 +66,10 @@ def _complete(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]
     task = loop.create_task(coroutine)
     try:
         return loop.run_until_complete(task)
+    except Exception:
+        raise
     except BaseException:
+        exits.note_cancelled()
         if not task.done():  # a signal came: whatever becomes of the task, nobody will ask for it
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         raise

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from adapters import loops
+from adapters import exits, loops
 from adapters.attempt import Attempt
 from adapters.json_values import to_json
 from adapters.options import StreamOptions
@@ -249,6 +249,7 @@ def _abandon(run: StreamRun | BypassRun, loop: asyncio.AbstractEventLoop | None)
             loops.release(loop)
 
     if not run.ended:
+        exits.note_cancelled()
         with contextlib.suppress(RuntimeError):
             threading.Thread(target=contextvars.Context().run, args=(close,), name="relay-dropped", daemon=True).start()
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
-from adapters import faults, loops
+from adapters import exits, faults, loops
 from adapters.accumulators import AnthropicStreamAccumulator, ChatStreamAccumulator, ResponsesStreamAccumulator
 from adapters.attempt import Attempt, CallBlocked, CallCut, CallFault
 from adapters.json_values import escape, to_json
@@ -139,6 +139,9 @@ async def _run(attempt: Attempt, callback: Callback, *, blocking: bool) -> Any:
             return result
         attempt.blocked(error)
         raise attempt.original_error(error) from None
+    except BaseException:
+        exits.note_cancelled()
+        raise
     attempt.complete("success")
     if result is _UNANSWERED:
         return attempt.answered(out)

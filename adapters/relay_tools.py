@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from adapters import loops
+from adapters import exits, loops
 from adapters.attempt import ProviderInterrupted
 from adapters.failures import is_wrapper
 from adapters.json_values import escape, overlay, same, to_json
@@ -135,6 +135,9 @@ async def _run(
             raise raised.cause from None
         if error is not None and (raised is error or is_wrapper(raised, error)):
             raise error from None
+        raise
+    except BaseException:
+        exits.note_cancelled()
         raise
     value = getattr(out, "result", out)
     if result is not _UNANSWERED and same(value, passed_on):

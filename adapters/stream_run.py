@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
 from typing import Any
 
-from adapters import accumulators, loops
+from adapters import accumulators, exits, loops
 from adapters.attempt import Attempt
 from adapters.chunk_marks import ChunkMarks
 from adapters.failures import is_abort
@@ -138,6 +138,7 @@ class StreamRun:
         if self.ended:
             return
         self.ended = True
+        exits.note_cancelled()
         try:
             await self._close_relay()
             await self._close_raw()

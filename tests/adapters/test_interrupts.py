@@ -72,12 +72,25 @@ with turn(session="s"):
 """
 
 
+IN_LOOP = """
+async def provider(request):
+    ready()
+    await asyncio.sleep(30)
+async def main():
+    async with turn(session="s"):
+        await relay_llm.execute_current_async({}, provider, **call)
+asyncio.run(main())
+"""
+
+
 def events(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.mark.parametrize(
-    "program", [IN_PROVIDER, IN_RELAY, IN_STREAM, IN_RELAY_STREAM], ids=["provider", "relay", "stream", "relay-stream"]
+    "program",
+    [IN_PROVIDER, IN_RELAY, IN_STREAM, IN_RELAY_STREAM, IN_LOOP],
+    ids=["provider", "relay", "stream", "relay-stream", "loop"],
 )
 def test_ctrl_c_ends_a_call_at_once_and_the_record_says_so(program: str, tmp_path: Path) -> None:
     out = tmp_path / "events"
@@ -116,6 +129,8 @@ stream = relay_llm.stream_current({}, lambda r: iter([{"n": 1}, {"n": 2}]), **ca
 next(stream)
 """
 
+DROPPED_STREAM = OPEN_STREAM + "del stream"
+
 OPEN_ASYNC_STREAM = """
 async def source(request):
     while True:
@@ -130,7 +145,11 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("program", [DAEMON, OPEN_STREAM, OPEN_ASYNC_STREAM], ids=["daemon", "stream", "async-stream"])
+@pytest.mark.parametrize(
+    "program",
+    [DAEMON, OPEN_STREAM, DROPPED_STREAM, OPEN_ASYNC_STREAM],
+    ids=["daemon", "stream", "dropped-stream", "async-stream"],
+)
 def test_r115_an_exit_in_the_middle_of_a_call_neither_hangs_nor_crashes(program: str, tmp_path: Path) -> None:
     out = tmp_path / "events"
     started = time.perf_counter()
