@@ -12,6 +12,7 @@ import msgspec
 # Relay's native JSON holds 64-bit integers, finite floats and valid UTF-8. Python's stack of 1000 frames holds our
 # recursions, up to three frames a level, with room for those of the app.
 MAX_DEPTH = 160
+_LEVELS = MAX_DEPTH + 3  # of what is cut at that depth: the last container, its placeholder, the placeholder's text
 _MIN_INT, _MAX_INT = -(1 << 63), 1 << 64
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
@@ -19,7 +20,7 @@ _LEAVES = frozenset({str, int, float, bool, type(None)})
 def _is_json(value: Any) -> bool:
     """Whether `value` is made of plain JSON types only (any integer, float and string allowed)."""
     level = [value]
-    for _ in range(MAX_DEPTH):
+    for _ in range(_LEVELS):
         below: list[Any] = []
         for item in level:
             kind = type(item)
@@ -118,7 +119,7 @@ def pointer(path: str, key: str | int) -> str:
 def holds(value: Any) -> bool:
     """Whether Relay can hold `value` as it is."""
     level = [value]
-    for _ in range(MAX_DEPTH):
+    for _ in range(_LEVELS):
         below: list[Any] = []
         for item in level:
             kind = type(item)

@@ -144,6 +144,16 @@ def test_R35_huge_integers_and_depths_do_not_raise() -> None:
     nemo_relay.LLMRequest({}, copied)
 
 
+def test_R35_what_was_escaped_once_is_not_escaped_again() -> None:
+    for depth in range(MAX_DEPTH - 3, MAX_DEPTH + 6):
+        for bottom in (1, [], {"a": 1}):
+            value: Any = bottom
+            for _ in range(depth):
+                value = [value]
+            copied, _ = escape(value)
+            assert escape(copied)[0] is copied and to_json(copied) is copied
+
+
 leaves = st.one_of(
     st.none(),
     st.booleans(),
