@@ -46,7 +46,7 @@ def chat(answer: Answer) -> Respond:
     usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
     message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": None}
     finish = "stop"
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": "" if answer.text else None}]
     deltas += [{"content": piece} for piece in pieces(answer.text)]
     if answer.tool is not None:
         call = {

@@ -156,6 +156,22 @@ def test_canned_answers_are_what_the_sdks_read() -> None:
     assert anthropic.events[0] == "message_start" and anthropic.events[-1] == "message_stop"
 
 
+@pytest.mark.parametrize(
+    "config", [{"text": "Hello there, reader."}, {"tool": "f", "arguments": {"a": 1}}, {"text": "x", "tool": "f"}]
+)
+@each_mode
+def test_the_chunks_of_a_canned_answer_add_up_to_the_buffered_one(api_mode: str, config: dict[str, Any]) -> None:
+    _, _, decision = preview(RuleSet.parse([rule(type="respond", **config)]), body(api_mode), api_mode=api_mode)
+    accumulator = for_api_mode(api_mode)
+    assert decision is not None and accumulator is not None
+    for chunk in decision.effect.chunks:
+        accumulator.observe(chunk)
+    whole = json.loads(json.dumps(decision.effect.body))
+    if api_mode == "chat_completions":  # members that are null in a buffered answer and absent in chunks
+        del whole["choices"][0]["logprobs"], whole["choices"][0]["message"]["refusal"]
+    assert accumulator.finalize() == whole
+
+
 def test_no_usage_chunk_unless_the_app_asked_for_one() -> None:
     request = {"model": "m", "messages": [], "stream": True}
     _, _, decision = preview(RuleSet.parse([rule(type="respond", text="x")]), request, api_mode="chat_completions")
