@@ -28,25 +28,29 @@ def events(span: Span, known: Mapping[bytes, UUID]) -> list[bytes]:
     """
     reading = _read(span)
     uuid, parent = identity(span, known), _parent(span, known)
+    # Of Relay's own spans the trace is the root scope; others name a root only where they are one.
+    told = "nemo_relay.uuid" in span.attributes
+    root = (
+        str(UUID(bytes=span.trace_id)) if told and len(span.trace_id) == 16 else str(uuid) if parent is None else None
+    )
     same = {
         "kind": "scope",
         "atof_version": "0.1",
         "uuid": str(uuid),
         "parent_uuid": str(parent) if parent else None,
-        "propagation_root_uuid": str(uuid) if parent is None else None,
+        "propagation_root_uuid": root,
         "name": reading.name or span.name,
         "category": reading.category or "function",
         "attributes": ["streaming"] if reading.streaming else [],
         "data_schema": None,
     }
-    others = {key: value for key, value in span.attributes.items() if key not in reading.used}
     start = _line(
         **same,
         scope_category="start",
         timestamp=_timestamp(span.start_ns),
         category_profile=reading.start_profile or None,
         data=reading.start_data,
-        metadata={**_service(span), **others, **reading.start_metadata},
+        metadata={**_others(span, reading), **reading.start_metadata} or None,
     )
     end = _line(
         **same,
@@ -57,8 +61,7 @@ def events(span: Span, known: Mapping[bytes, UUID]) -> list[bytes]:
         metadata={**_outcome(span), **reading.end_metadata},
     )
     # Relay tells of an exception in the end event, and its exporter once more in a span event.
-    told = "nemo_relay.uuid" in span.attributes
-    marks = [_mark(uuid, n, e) for n, e in enumerate(span.events) if not (told and e.name == "exception")]
+    marks = [_mark(uuid, root, n, e) for n, e in enumerate(span.events) if not (told and e.name == "exception")]
     return [start, *marks, end]
 
 
@@ -108,11 +111,19 @@ def _outcome(span: Span) -> dict[str, Any]:
     return told
 
 
-def _service(span: Span) -> dict[str, Any]:
-    return {"service.name": span.service} if span.service else {}
+# Relay's exporter repeats here what the scope's own metadata says.
+_REPEATED = ("session.id", "error.type")
 
 
-def _mark(scope: UUID, number: int, event: SpanEvent) -> bytes:
+def _others(span: Span, reading: Reading) -> dict[str, Any]:
+    """Attributes that no vocabulary read, and the service. Of a copy of an ATOF scope only what ATOF does not tell."""
+    others = {key: value for key, value in span.attributes.items() if key not in reading.used}
+    if "nemo_relay.uuid" in span.attributes:
+        return {key: value for key, value in others.items() if key not in _REPEATED}
+    return {"service.name": span.service, **others} if span.service else others
+
+
+def _mark(scope: UUID, root: str | None, number: int, event: SpanEvent) -> bytes:
     mark = relay.read_mark(event) or {
         # No id of its own, so it is made of the scope's and its place: the same in every copy.
         "uuid": str(UUID(int=scope.int ^ ((number + 1) << 64))),
@@ -122,7 +133,7 @@ def _mark(scope: UUID, number: int, event: SpanEvent) -> bytes:
         "metadata": None,
     }
     fixed = {"kind": "mark", "atof_version": "0.1", "category": None, "category_profile": None, "data_schema": None}
-    return _line(**fixed, **mark, timestamp=_timestamp(event.at_ns))
+    return _line(**fixed, **mark, propagation_root_uuid=root, timestamp=_timestamp(event.at_ns))
 
 
 def _timestamp(ns: int) -> str:

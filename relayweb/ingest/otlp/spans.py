@@ -172,6 +172,8 @@ def _json_value(value: dict[str, Any]) -> Any:
     for kind, found in value.items():
         if kind == "intValue":
             return int(found)
+        if kind == "doubleValue":
+            return float(found)  # which may be text: "Infinity"
         if kind == "arrayValue":
             return [_json_value(item) for item in found.get("values") or []]
         if kind == "kvlistValue":
