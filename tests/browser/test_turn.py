@@ -1,5 +1,7 @@
 """The turn page in a real Chromium: what it shows, the keyboard, phones, hostile text, large turns."""
 
+# ruff: noqa: E501 (recorded events and scripts read best on a line of their own)
+
 from __future__ import annotations
 
 import json

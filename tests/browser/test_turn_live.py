@@ -1,11 +1,16 @@
 """A demo turn watched from the press of the button to its end."""
 
+# ruff: noqa: E501 (recorded events and scripts read best on a line of their own)
+
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from typing import Any
 
-from tests.browser.conftest import until
+from tests.browser.conftest import ARTIFACTS, until
+from tests.served import PROJECT
 
 
 def run_demo(page: Any) -> str:
@@ -15,8 +20,9 @@ def run_demo(page: Any) -> str:
     page.get_by_role("button", name="Run a demo turn").first.click()
     path = until(
         page,
-        """(known) => [...document.querySelectorAll("a[href^='/turns/']")].map((a) => a.pathname)
-             .find((path) => /^.turns.[0-9a-f-]{36}.$/.test(path) && !known.includes(path))""",
+        """(known) => { document.querySelector(".newpill:not([hidden])")?.click();
+             return [...document.querySelectorAll("a[href^='/turns/']")].map((a) => a.pathname)
+               .find((path) => /^.turns.[0-9a-f-]{36}.$/.test(path) && !known.includes(path)); }""",
         list(known),
     )
     page.goto(path)
@@ -24,14 +30,88 @@ def run_demo(page: Any) -> str:
     return str(path)
 
 
+def attempts(page: Any) -> list[list[Any]]:
+    """Of each attempt: its call, its number, its status and how many chunks the page has of it."""
+    found: list[list[Any]] = page.evaluate(
+        """() => { const { model: m } = relayTurn; return [...m.order].filter((i) => m.kind[i] === 1).map((i) =>
+             [m.col.uuid[m.parent[i]], m.col.attempt[i], ["running", "ok", "failed"][m.status[i]], m.chunks.get(i)?.count ?? 0]); }"""
+    )
+    return found
+
+
 def test_a_demo_turn_grows_while_it_runs_and_shows_what_happened(page: Any, shot: Callable[..., None]) -> None:
     run_demo(page)
     assert page.evaluate("() => relayTurn.model.running")
-    before = page.evaluate("() => relayTurn.model.count")
-    until(page, "() => [...relayTurn.model.chunks.values()].some((c) => c.count > 20)")
-    until(page, "(n) => relayTurn.model.count > n", before)
-    page.wait_for_timeout(700)
+    retried = until(
+        page,
+        """() => { const { model: m } = relayTurn; const i = [...m.order].find((i) => m.kind[i] === 1 && m.col.attempt[i] === 2);
+             return i !== undefined && m.chunks.get(i)?.count >= 12 && m.col.uuid[m.parent[i]]; }""",
+    )
+    of_call = [a for a in attempts(page) if a[0] == retried]
+    assert [(number, status) for _, number, status, _ in of_call] == [(1, "failed"), (2, "running")]
+    earlier = of_call[1][3]
+    until(
+        page,
+        "([call, n]) => { const { model: m } = relayTurn; return [...m.chunks].some(([i, c]) => m.col.uuid[m.parent[i]] === call && c.count > n); }",
+        [retried, earlier],
+    )
+    assert page.locator("[data-live] .word").inner_text() == "Live"
+    until(page, "() => document.querySelector('.livetext')?.textContent.length > 40")
+    shot(page, "turn-live-early-light")
+    last = """() => { const { model: m } = relayTurn; const i = [...m.order].find((i) => m.kind[i] === 1 && m.status[i] === 0
+                && m.ordinal[m.parent[i]] === 3); return i !== undefined && m.chunks.get(i)?.count >= 45; }"""
+    until(page, last, seconds=60)
     shot(page, "turn-live-light")
+    if os.environ.get("RELAYWEB_DOCS"):
+        (PROJECT / "docs/images").mkdir(parents=True, exist_ok=True)
+        shutil.copy(ARTIFACTS / "turn-live-light.png", PROJECT / "docs/images/turn.png")
     until(page, "() => relayTurn.model.turn.status === 'ok'", seconds=60)
     assert page.locator("[data-fact=status]").inner_text().strip() == "ok"
     shot(page, "turn-done-light")
+
+    page.evaluate(
+        "(call) => { const { model: m, select } = relayTurn; select([...m.children(m.find(call))].at(-1)); }", retried
+    )
+    page.locator('[data-tab="rewrites"]').click()
+    page.wait_for_selector(".stage.hit")
+    assert "Always end a conclusion" in page.locator(".code .add").first.inner_text()
+    assert page.locator(".blamed .who a").count() == 1
+
+
+def test_every_chunk_that_was_streamed_is_on_the_page_without_a_reload(page: Any) -> None:
+    path = run_demo(page)
+    until(page, "() => relayTurn.model.turn.status === 'ok'", seconds=60)
+    page.wait_for_timeout(800)
+    counts = """() => { const { model: m } = relayTurn; return Object.fromEntries([...m.order].filter((i) => m.kind[i] === 1
+                  && m.col.chunk_count[i]).map((i) => [m.col.uuid[i], [m.chunks.get(i)?.count ?? 0, m.col.chunk_count[i]]])); }"""
+    live = page.evaluate(counts)
+    assert live and all(seen == there for seen, there in live.values()), live
+    page.goto(path)
+    page.wait_for_selector(".turnpage.ready")
+    assert page.evaluate("() => relayTurn.model.count") == page.evaluate("() => relayTurn.tree.model.count")
+
+
+def test_pausing_keeps_what_comes_and_going_on_shows_it(page: Any) -> None:
+    run_demo(page)
+    page.keyboard.press("p")
+    until(page, "() => document.querySelector('[data-live] .word').textContent === 'Paused'")
+    frozen = page.evaluate("() => [relayTurn.model.count, relayTurn.live.cursor]")
+    until(page, "() => relayTurn.live.held.length >= 3")
+    assert page.evaluate("() => [relayTurn.model.count, relayTurn.live.cursor]") == frozen
+    page.keyboard.press("p")
+    until(page, "(cursor) => relayTurn.live.cursor > cursor && relayTurn.live.held.length === 0", frozen[1])
+    until(page, "() => relayTurn.model.turn.status === 'ok'", seconds=60)
+
+
+def test_a_broken_connection_comes_back_without_loss(page: Any) -> None:
+    run_demo(page)
+    until(page, "() => relayTurn.live.state === 'live'")
+    page.evaluate("() => relayTurn.live.socket.close()")
+    until(page, "() => relayTurn.live.state === 'reconnecting'")
+    until(page, "() => relayTurn.live.state === 'live'")
+    until(page, "() => relayTurn.model.turn.status === 'ok'", seconds=60)
+    until(
+        page,
+        """() => { const { model: m } = relayTurn; return [...m.order].every((i) => m.kind[i] !== 1 || !m.col.chunk_count[i]
+             || m.chunks.get(i)?.count === m.col.chunk_count[i]); }""",
+    )

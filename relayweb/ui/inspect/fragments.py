@@ -105,9 +105,10 @@ def _request(subject: Subject, form: str, query: Mapping[str, str]) -> Context:
         body = messages.request(value)
         context["message_count"] = len(body.messages) or None
         if form == "pretty":
-            everything = query.get("all") == "1"
-            hidden = 0 if everything else max(0, len(body.messages) - SHOWN_MESSAGES)
-            context |= {"body": body, "messages": body.messages[hidden:], "hidden": hidden}
+            hidden = max(0, len(body.messages) - SHOWN_MESSAGES)
+            earlier = query.get("part") == "messages"
+            context |= {"body": body, "messages": body.messages[:hidden] if earlier else body.messages[hidden:]}
+            context["hidden"] = hidden
             context["escaped"] = subject.request.get("escaped") or []
             if not body.understood:
                 context |= _document(subject, "request", "json")

@@ -197,6 +197,7 @@ class RelayTimeline extends HTMLElement {
     if (top < this.scroller.scrollTop) this.scroller.scrollTop = top - size.lane;
     else if (top + size.lane > this.scroller.scrollTop + this.scroller.clientHeight) this.scroller.scrollTop = top + 2 * size.lane - this.scroller.clientHeight;
     const { start } = this.model;
+    if (this.fitted || this.follow) return; // it is in view already, or will be with the next frame
     if (start[i] > this.view.to || this.model.endOr(i, this.source.now()) < this.view.from) {
       const half = (this.view.to - this.view.from) / 2;
       this.look(start[i] - half, start[i] + half);
