@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from relayweb.recording import overview
+from relayweb.recording import overview, queries
 from relayweb.recording.query_language import STATUSES, Query
 from relayweb.recording.turn_filter import turns_matching
 from relayweb.ui import formats, search
 
+FRESH = 5  # seconds
 COLUMNS = 72
 LEAST_US = 72_000_000
 MOST = 8  # values shown of one facet
@@ -37,6 +39,13 @@ class Option:
 
 def context(q: str, query: Query) -> dict[str, Any]:
     """The template context of everything around the rows."""
+    return _context(q, query, queries.latest_seq(), int(time.time() // FRESH))
+
+
+@lru_cache(maxsize=64)
+def _context(q: str, query: Query, _seq: int, _moment: int) -> dict[str, Any]:
+    """Many viewers of an idle record ask for the same: it is worked out again when something was recorded, or after
+    `FRESH` seconds, because `since:2h` moves on."""
     found = overview.facets(q)
     seen = _Window.of(query)
     window = found["window"]

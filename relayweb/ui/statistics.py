@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
@@ -57,6 +57,8 @@ def statistics(request: HttpRequest) -> HttpResponse:
     except QueryError as error:
         return render(request, "statistics.html", context | broken(asked.q, error))
     context |= {
+        # In the page, because working it out again for a second request costs as much as the page.
+        "charts": {"at_us": found["at_us"], "width_us": found["width_us"], "series": found["total"]["series"]},
         "window": found["window"],
         "total": found["total"]["figures"],
         "rows": [(group["key"], group["figures"], asked.narrowed(group["key"])) for group in found["groups"]],
@@ -65,14 +67,3 @@ def statistics(request: HttpRequest) -> HttpResponse:
         "group_title": GROUPS[asked.group],
     }
     return render(request, "statistics.html", context)
-
-
-@require_GET
-def data(request: HttpRequest) -> JsonResponse:
-    """The points of the charts: `at_us`, `width_us` and `series` as columns."""
-    try:
-        found = Asked.of(request).figures()
-    except QueryError as error:
-        return JsonResponse(error.as_dict(), status=400)
-    answer = {"at_us": found["at_us"], "width_us": found["width_us"], "series": found["total"]["series"]}
-    return JsonResponse(answer)

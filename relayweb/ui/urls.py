@@ -22,7 +22,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("sessions/<anything:session_id>/", sessions.session, name="session"),
     path("compare/", compare.compare, name="compare"),
     path("statistics/", statistics.statistics, name="statistics"),
-    path("statistics/data/", statistics.data, name="statistics-data"),
     path("start/", start.start, name="start"),
     path("start/token/", start.make_token, name="make-token"),
     path("start/demo/", start.demo, name="demo"),

@@ -9,7 +9,14 @@ import pytest
 from django.test import Client
 
 from relayweb.recording.writer import writer
+from relayweb.ui import facets
 from tests.people import signed_in
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> None:
+    """Records of two tests can have the same number of changes."""
+    facets._context.cache_clear()
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ function chart(figure, answer, told, palette) {
 }
 
 if (host) {
-  const told = await (await fetch(host.dataset.charts)).json();
+  const told = JSON.parse(document.getElementById(host.dataset.charts).textContent);
   const points = { ...told.series, failed_share: share(told.series, "failed"), retried_share: share(told.series, "retries") };
   const answer = { times: told.at_us.map((us) => us / 1e6), points };
   let plots = [];
