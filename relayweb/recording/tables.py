@@ -337,6 +337,25 @@ class Tables:
     def put_contents(self, rows: list[tuple[int, bytes, int, int, bytes]]) -> None:
         self._many(self._insert_content, rows)
 
+    # Retention
+
+    def seqs(self, scopes: Sequence[bytes]) -> Iterator[tuple[int]]:
+        """The numbers of all events of these scopes, their marks included."""
+        uuids = [self.uuid_in(u) for u in scopes]
+        for column in ("uuid", "mark_of"):
+            yield from self._in(f"SELECT seq FROM recording_event WHERE {column}", uuids)
+
+    def delete(self, table: str, column: str, values: Sequence[Any]) -> int:
+        """Delete the rows of `table` whose `column` is one of `values` (16 bytes a uuid); returns how many went."""
+        if values and isinstance(values[0], bytes):
+            values = [self.uuid_in(value) for value in values]
+        count = 0
+        for at in range(0, len(values), 256):
+            some = values[at : at + 256]
+            marks = ", ".join([self._mark] * len(some))
+            count += self._run(f"DELETE FROM {table} WHERE {column} IN ({marks})", some).rowcount
+        return count
+
     # Chunks and rewrites
 
     def blocks(self, attempts: Iterable[bytes]) -> Iterator[tuple[bytes, int, int, bool, bytes]]:
