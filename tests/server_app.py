@@ -155,8 +155,12 @@ async def application(scope, receive, send):
     await (http if scope["type"] == "http" else websocket)(scope, receive, send)
 
 
-async def nothing():
-    pass
+async def begin():
+    if seconds := os.environ.get("SLOW_START"):
+        print("starting", flush=True)
+        await asyncio.sleep(float(seconds))
+    if os.environ.get("FAIL_START"):
+        raise RuntimeError("no disk")
 
 
 async def stopped():
@@ -173,7 +177,7 @@ if __name__ == "__main__":
     server.limits.LINGER_SECONDS = 3
     logging.basicConfig(level=logging.INFO)
     port = int(sys.argv[1]) if sys.argv[1:] else 0
-    running = server.Server(application, "127.0.0.1", port, start=nothing, stop=stopped, ready=ready)
+    running = server.Server(application, "127.0.0.1", port, start=begin, stop=stopped, ready=ready)
     running.ping_interval = 0.5
     try:
         running.run()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -340,6 +341,31 @@ def test_what_the_server_refuses_is_in_the_access_log_without_tokens(server: Ser
     with server.raw("POST /gw/t/secret/openai HTTP/1.1\nHost: x\nContent-Length: 30000001") as connection:
         read_all(connection)
     assert "POST /gw/t/***/openai 413 by the server" in server.served.log.read_text()
+
+
+def run_small(served: Small, *, stop_at: str | None = None) -> tuple[int, str]:
+    """Run the server until it ends, or tell it to stop when it prints something; returns exit status and output."""
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(served.command, cwd=PROJECT, env=served.env, **output) as process:
+        text = ""
+        while stop_at and stop_at not in text:
+            text += process.stdout.readline()
+        if stop_at:
+            process.send_signal(signal.SIGTERM)
+        text += process.communicate(timeout=20)[0]
+        return process.returncode, text
+
+
+def test_a_part_that_cannot_start_ends_the_server_with_the_reason(tmp_path: Path) -> None:
+    status, text = run_small(Small(tmp_path, FAIL_START="1"))
+    assert status == 1
+    assert text.splitlines()[-2:] == ["left []", "relayweb could not start: no disk"]
+
+
+def test_a_server_told_to_stop_while_it_starts_stops_in_order(tmp_path: Path) -> None:
+    status, text = run_small(Small(tmp_path, SLOW_START="1"), stop_at="starting")
+    assert status == 0
+    assert "relayweb is at" not in text and text.splitlines()[-1] == "left []"
 
 
 def test_stopping_lets_answers_finish_and_takes_no_new_work(stoppable: Callable[..., Server]) -> None:

@@ -60,6 +60,7 @@ class Server(daphne_server.Server):
         self._start, self._stop, self._ready = start, stop, ready
         self._listener: Any = None
         self._failed: str | None = None
+        self._ended = False
         self.draining = False
 
     def run(self) -> None:
@@ -79,17 +80,16 @@ class Server(daphne_server.Server):
         asyncio.set_event_loop(self._loop)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._told_to_stop)
-        reactor.callWhenRunning(lambda: self._spawn(self._begin()))
+        self._beginning = self._loop.create_task(self._begin())
         reactor.run(installSignalHandlers=False)
         if self._failed:
             raise OSError(self._failed)
 
-    def _spawn(self, coroutine: Any) -> None:
-        self._task = self._loop.create_task(coroutine)
-
     async def _begin(self) -> None:
         try:
             await self._start()
+            if self.draining:
+                return None
             interface = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0][4][0]
             self._listener = reactor.listenTCP(self._port, self.http_factory, backlog=512, interface=interface)
         except (CannotListenError, OSError) as error:
@@ -157,11 +157,13 @@ class Server(daphne_server.Server):
             watchdog = threading.Timer(limits.STOP_SECONDS, lambda: os._exit(1))
             watchdog.daemon = True
             watchdog.start()
-            self._spawn(self._drain())
+            self._draining = self._loop.create_task(self._drain())
 
     async def _drain(self) -> None:
-        if self._listener:
-            self._listener.stopListening()
+        await self._beginning
+        if self._listener is None:
+            return await self._end()
+        self._listener.stopListening()
         for channel in list(self.http_factory.channels):
             if not channel.requests:
                 channel.loseConnection()
@@ -188,7 +190,9 @@ class Server(daphne_server.Server):
             await self._stop()
         except Exception:
             logger.exception("relayweb did not stop cleanly")
-        reactor.stop()
+        if not self._ended:
+            self._ended = True
+            reactor.stop()
 
 
 def _reading(protocol: Any) -> tuple[Callable[[], None], Callable[[], None]]:
