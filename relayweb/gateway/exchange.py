@@ -14,6 +14,7 @@ import httpx2
 import msgspec
 import zstandard
 
+from adapters.json_values import same
 from relayweb import conf
 from relayweb.gateway import headers as travel
 from relayweb.gateway.transport import Transports, raw, read_all
@@ -88,11 +89,13 @@ class Exchange:
             extra = request.get("extra_headers")
             removed = {name.lower().encode("latin-1", "replace") for name in getattr(extra, "removed", ())}
             changed = {k: v for k, v in request.items() if k != "extra_headers" or k in self.body}
-            if self.readable and changed != self.body:
+            if self.readable and not same(changed, self.body):  # 1, 1.0 and true are different bodies
                 content = dump(changed)
                 removed.add(b"content-encoding")
         kept = [(name, value) for name, value in self.incoming.headers if name not in removed]
         incoming = self.incoming
+        if self.response is not None:  # an intercept tries again
+            await self.response.aclose()
         self.response = await self._own(
             self._transports.send(
                 incoming.target, incoming.method, incoming.url, travel.to_upstream(kept, extra), content

@@ -91,6 +91,7 @@ class StreamedCall:
         self.opened: asyncio.Future[httpx2.Response] = asyncio.get_running_loop().create_future()
         self.pending: deque[Chunk] = deque()
         self.recording: asyncio.Future[Any] | None = None
+        self.pumping: asyncio.Future[Any] | None = None
         self.offered = self.recorded = 0
         self.caught_up: asyncio.Future[None] | None = None
         self.whole: Any = None
@@ -102,16 +103,13 @@ class StreamedCall:
             return
         with self.managed.call.turn.relay.activate():
             recording = self.recording = asyncio.ensure_future(self._record())
-        pumping: asyncio.Future[Any] | None = None
         try:
             waiting: set[asyncio.Future[Any]] = {recording, self.opened}
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if self.opened.done() and self.tee:
-                await self._pump(self.opened.result())
+                await self._pump(self.opened.result(), self.feed)
                 await self._recorded(recording)
             else:
-                if self.opened.done():
-                    pumping = asyncio.ensure_future(self._pump(self.opened.result()))
                 # Not awaited by itself: being cancelled, we would cancel it before it has what passed.
                 await asyncio.wait({recording})
                 recording.result()
@@ -121,17 +119,18 @@ class StreamedCall:
             raise
         finally:
             await self.exchange.close()
-            for task in (recording, pumping):
+            for task in (recording, self.pumping):
                 if task is not None:
                     await _wind_up(task)
 
     async def _hung_up(self, recording: asyncio.Future[Any]) -> None:
         """The client hung up: the provider call ends at once; what has passed goes on record before the attempt ends.
 
-        SDKs hang up when they have read the last event, which is often before the provider's stream has ended.
+        SDKs hang up when they have read the last event, or one that tells of an error, which is often before the
+        provider's stream has ended.
         """
         await self.exchange.close()
-        if self.watch.finished:
+        if self.watch.finished or self.watch.failed:
             self.feed.end()
             await asyncio.wait({recording}, timeout=WIND_UP_SECONDS)
             self.managed.answered(self.watch.answer())
@@ -166,7 +165,7 @@ class StreamedCall:
         try:
             async for chunk in stream:
                 self.recorded += 1
-                if self.caught_up and self.recorded == self.offered:
+                if self.caught_up and self.recorded >= self.offered and not self.caught_up.done():
                     self.caught_up.set_result(None)
                 if not self.tee or not self.opened.done():
                     await self._deliver(chunk)
@@ -178,15 +177,25 @@ class StreamedCall:
         """Relay's callback: asks the provider, and gives its stream, or its whole answer where it does not stream."""
         call = wire.current_call()
         self.tee = not (call and call.decision) and not foreign_stream_intercepts()
-        if not self.tee:
-            self.feed = Feed(MOST_AHEAD)
         response = await self.exchange.send(request)
         if not response.is_success:
             raise ProviderError(response, await self.exchange.read())
         if not provider.is_event_stream(response):
             return Whole(await self.exchange.read(), response)
-        self.opened.set_result(response)
+        if not self.tee:
+            self._begin_pumping(response)
+        if not self.opened.done():
+            self.opened.set_result(response)
         return self.feed
+
+    def _begin_pumping(self, response: httpx2.Response) -> None:
+        """Feeds Relay from this response; an intercept that tries again takes the place of what it had before."""
+        if self.pumping is not None:
+            self.pumping.cancel()
+        self.pending.clear()
+        self.splitter = sse.Splitter()
+        self.feed = Feed(MOST_AHEAD)
+        self.pumping = asyncio.ensure_future(self._pump(response, self.feed))
 
     async def _deliver(self, chunk: Any) -> None:
         """Passes on what came out of Relay."""
@@ -215,27 +224,28 @@ class StreamedCall:
 
     # -- the provider's bytes --------------------------------------------------------------------------------------
 
-    async def _pump(self, response: httpx2.Response) -> None:
+    async def _pump(self, response: httpx2.Response, feed: Feed) -> None:
         """Reads the provider's stream to its end; a cut one ends with its error, for the record and for the client."""
         headers = to_client(response.headers.raw, keep_length=self.tee)
         if not self.tee:
             headers = [(name, value) for name, value in headers if name != b"content-encoding"]
         decode = provider.decoder(response)
-        await self.client.start(response.status_code, headers)
+        if not self.client.started:
+            await self.client.start(response.status_code, headers)
         try:
             async for data in provider.raw(response):
                 chunks = self._split(decode(data))
                 if self.tee:
                     for chunk in chunks:
-                        self.feed.offer(chunk)
+                        feed.offer(chunk)
                     await self.client.piece(data)
                     continue
                 if waited_for := self._asides():
                     await self.client.piece(waited_for)
                 for chunk in chunks:
-                    await self.feed.put(chunk)
+                    await feed.put(chunk)
         except httpx2.TransportError as error:
-            self.feed.end(error)
+            feed.end(error)
             if self.tee:
                 await self._cut(error)
             return
@@ -243,7 +253,7 @@ class StreamedCall:
             self._aside(rest.raw)  # passed on at the end
         if self.tee:
             await self.client.end()
-        self.feed.end()
+        feed.end()
 
     async def _cut(self, error: Exception) -> None:
         """The provider broke off: so do we, once the record has what came."""
@@ -308,7 +318,7 @@ class StreamedCall:
             response = await self.exchange.send()
             if not response.is_success:
                 raise ProviderError(response, await self.exchange.read())
-            await self._pump(response)
+            await self._pump(response, self.feed)
         finally:
             await self.exchange.close()
 

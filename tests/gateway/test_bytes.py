@@ -197,7 +197,8 @@ def foreign_stream_intercept() -> Any:
 
     async def intercept(name: str, request: Any, context: Any, proceed: Any) -> Any:
         async def changed() -> Any:
-            async for chunk in await proceed(request):
+            stream = await proceed(request)  # held: Relay 0.10.4 crashes over a stream that nobody holds
+            async for chunk in stream:
                 if (out := change["chunk"](chunk)) is not None:
                     yield out
 
@@ -217,6 +218,20 @@ async def test_chunks_that_a_foreign_intercept_leaves_alone_keep_their_bytes(
     answer = await ask(gateway, Target("mock", provider.url, "chat_completions"), "chat/completions", streaming("left"))
     await gateway.close()
     assert answer.body == NASTY and answer.ended
+
+
+async def test_a_cut_upstream_is_a_cut_beside_a_foreign_intercept_too(
+    provider: Provider, foreign_stream_intercept: Any
+) -> None:
+    pieces = chat_stream("A", "B")[:2]
+    headers = {"content-type": "text/event-stream"}
+    provider.scripts["cut-beside"] = Script(headers=headers, pieces=[*pieces, 0.05, CUT])
+    gateway = Gateway()
+    target = Target("mock", provider.url, "chat_completions")
+    answer = await ask(gateway, target, "chat/completions", streaming("cut-beside"))
+    await gateway.close()
+    assert type(answer.error).__name__ == "Cut" and not answer.ended
+    assert answer.body == b"".join(pieces)
 
 
 async def test_only_the_chunks_that_a_foreign_intercept_changes_are_written_anew(
@@ -239,6 +254,40 @@ async def test_only_the_chunks_that_a_foreign_intercept_changes_are_written_anew
     assert json.loads(events[1].removeprefix(b"data: "))["choices"][0]["delta"] == {"content": "a"}
     kept = [e for e in events if b'"a"' not in e]
     assert b"\n\n".join(kept) == b"".join(pieces).replace(pieces[1], b"").replace(pieces[2], b"")
+
+
+async def test_a_foreign_intercept_may_try_a_broken_stream_again(provider: Provider) -> None:
+    import nemo_relay
+
+    async def intercept(name: str, request: Any, context: Any, proceed: Any) -> Any:
+        async def chunks() -> Any:
+            first = await proceed(request)
+            try:
+                async for _ in first:
+                    pass  # nothing is passed on of the one that breaks
+            except Exception:
+                second = await proceed(request)
+                async for chunk in second:
+                    yield chunk
+
+        return chunks()
+
+    headers = {"content-type": "text/event-stream"}
+    provider.scripts["again"] = Script(headers=headers, pieces=[*chat_stream("A")[:1], 0.05, CUT])
+
+    def mended(answer: Any) -> None:
+        provider.scripts["again"] = Script(headers=headers, pieces=[b": two\n\n", *chat_stream("B")])
+
+    nemo_relay.intercepts.register_llm_stream_execution("tests.again", 5, intercept)
+    gateway = Gateway()
+    try:
+        target = Target("mock", provider.url, "chat_completions")
+        answer = await ask(gateway, target, "chat/completions", streaming("again"), on_piece=mended)
+    finally:
+        nemo_relay.intercepts.deregister_llm_stream_execution("tests.again")
+        await gateway.close()
+    assert answer.error is None and answer.ended
+    assert answer.body == b": two\n\n" + b"".join(chat_stream("B"))
 
 
 @pytest.fixture

@@ -328,6 +328,20 @@ async def test_an_error_event_in_a_stream_fails_the_call(gateway, events, target
     assert outcome(events.calls[0]) == "failed"
 
 
+async def test_a_client_that_hangs_up_at_an_error_event_was_failed(gateway, events, target, provider) -> None:
+    pieces = [*chat_stream("A")[:1], *sse({"error": {"message": "overloaded", "type": "server_error"}}), HANG]
+    provider.scripts["sick"] = Script(headers=STREAM, pieces=pieces)
+    hang_up = asyncio.Event()
+
+    def on_piece(answer: Any) -> None:
+        if b"overloaded" in answer.body:
+            hang_up.set()
+
+    await ask(gateway, target, CHAT, chat("sick", stream=True), None, hang_up, on_piece)
+    await eventually(events, lambda e: e.calls[0]["end"])
+    assert outcome(events.calls[0]) == "failed"
+
+
 async def test_a_provider_that_ignores_stream_gives_its_whole_answer(gateway, events, target, provider) -> None:
     provider.scripts["whole"] = Script(headers={"content-type": "application/json"}, body=chat_body("all"))
     answer = await ask(gateway, target, CHAT, chat("whole", stream=True))
