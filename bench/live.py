@@ -33,9 +33,18 @@ FLUSH = 0.04
 """Seconds of content in a `relay.chunks` mark, as the core flushes it."""
 
 
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far; 0 where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextlib.contextmanager
-def served() -> Iterator[tuple[str, dict[str, str]]]:
-    """A server on a fresh home: its address, and the environment of its commands."""
+def served() -> Iterator[tuple[str, dict[str, str], int]]:
+    """A server on a fresh home: its address, the environment of its commands, and its process id."""
     with tempfile.TemporaryDirectory() as home:
         env = {**os.environ, "RELAYWEB_HOME": home}
         log = Path(home) / "log"
@@ -48,7 +57,7 @@ def served() -> Iterator[tuple[str, dict[str, str]]]:
                 if server.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"the server did not start: {log.read_text()[-500:]}")
                 time.sleep(0.05)
-            yield found[1].decode(), env
+            yield found[1].decode(), env, server.pid
         finally:
             server.terminate()
             server.wait(20)
@@ -151,8 +160,8 @@ def percentile(values: list[int], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] / 1000 if ordered else float("nan")
 
 
-async def measure(url: str, secrets: dict[str, str], per_second: int) -> list[Viewer]:
-    """One run; the viewers that watched it."""
+async def measure(url: str, secrets: dict[str, str], per_second: int, pid: int) -> tuple[list[Viewer], float]:
+    """One run: the viewers that watched it, and the CPU seconds that the server used meanwhile."""
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     agent = spawn.Process(target=play, args=(url, secrets["ingest"], there, per_second))
@@ -166,22 +175,24 @@ async def measure(url: str, secrets: dict[str, str], per_second: int) -> list[Vi
         for viewer, event in zip(viewers, ready, strict=True)
     ]
     await asyncio.wait_for(asyncio.gather(*(event.wait() for event in ready)), 20)
+    before = cpu_seconds(pid)
     here.send("go")
     await asyncio.to_thread(here.recv)
+    used = cpu_seconds(pid) - before
     await asyncio.sleep(0.7)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     agent.join(10)
-    return viewers
+    return viewers, used
 
 
 def run() -> list[Row]:
     rows: list[Row] = []
-    with served() as (url, env):
+    with served() as (url, env, pid):
         secrets = {scope: token(env, scope) for scope in ("ingest", "read")}
         for per_second, limit in ((500, "≤ 120"), (1000, "≤ 250")):
-            viewers = asyncio.run(measure(url, secrets, per_second))
+            viewers, used = asyncio.run(measure(url, secrets, per_second, pid))
             ages = [age for viewer in viewers for age in viewer.ages]
             texts = [age for viewer in viewers for age in viewer.text_ages]
             whole = int(per_second * SECONDS) * VIEWERS
@@ -191,6 +202,7 @@ def run() -> list[Row]:
                 (f"{name}, p95", percentile(ages, 0.95), "ms", limit),
                 (f"{name}, content, p95", percentile(texts, 0.95), "ms", ""),
                 (f"{name}, chunks seen", 100 * len(ages) / whole, "%", "≥ 99"),
+                (f"{name}, server CPU", 100 * used / SECONDS, "% core", ""),
                 (f"{name}, frames a viewer", sum(v.frames for v in viewers) / VIEWERS / SECONDS, "1/s", ""),
             ]
     return rows

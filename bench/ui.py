@@ -119,7 +119,7 @@ def p95(values: list[float]) -> float:
 
 
 def run() -> list[Row]:
-    with served() as (url, env), sync_playwright() as p:
+    with served() as (url, env, _), sync_playwright() as p:
         turn = record_large_turn(url, token(env, "ingest"))
         path = os.environ.get("RELAYWEB_CHROMIUM") or shutil.which("chromium")
         browser = p.chromium.launch(executable_path=path, args=FLAGS)
