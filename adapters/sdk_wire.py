@@ -92,7 +92,7 @@ class Exchange:
         if not unchanged:
             dropped.add("content-length")
         kept = [(k, v) for k, v in self.request.headers.multi_items() if k.lower() not in dropped]
-        content = self.request.content if unchanged else json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+        content = self.request.content if unchanged else _dump(body)
         return type(self.request)(
             self.request.method,
             self.request.url,
@@ -217,3 +217,11 @@ class Whole(dict[str, Any]):
 
 def is_stream(response: Any) -> bool:
     return str(response.headers.get("content-type", "")).startswith("text/event-stream")
+
+
+def _dump(body: Any) -> bytes:
+    """JSON as the SDKs write it; what UTF-8 cannot hold stays escaped."""
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(body, separators=(",", ":")).encode()

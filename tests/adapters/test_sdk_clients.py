@@ -335,6 +335,20 @@ def test_a_rule_rewrites_what_the_sdk_sends(clients: Any, rules: Any, events: Ev
     assert "Bearer" not in json.dumps(events.all())
 
 
+def test_a_rule_may_take_a_header_of_the_sdk_away_and_send_what_utf8_cannot_hold(clients: Any, rules: Any) -> None:
+    rules(
+        {"key": "h", "action": {"type": "headers", "remove": ["User-Agent"]}},
+        {"key": "t", "action": {"type": "set_parameters", "parameters": {"user": "\ud83d", "n": 2**70}}},
+    )
+    provider = Provider(CHAT)
+    client = clients(openai.OpenAI, provider)
+    with turn(session="s1"):
+        client.chat.completions.create(**ASK)
+    [sent] = provider.requests
+    assert json.loads(sent.content) == {**ASK, "user": "\ud83d", "n": 2**70}
+    assert not sent.headers.get("user-agent", "").startswith("OpenAI")
+
+
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_rule_that_blocks_is_a_clear_error_of_the_sdk(
     clients: Any, rules: Any, events: Events, streaming: bool
