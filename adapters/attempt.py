@@ -10,7 +10,7 @@ from typing import Any
 
 from adapters import failures, faults, marks
 from adapters.actions.base import Block, Respond
-from adapters.json_values import escape, frozen, overlay, to_json
+from adapters.json_values import escape, frozen, holds, overlay, to_json
 from adapters.options import CallOptions, StreamOptions
 from adapters.places import Place
 from adapters.scopes import emit
@@ -98,8 +98,7 @@ class Attempt:
         meta.setdefault(PROVIDER_KEY, name)
         if self.where.turn is not None:
             meta.setdefault("turn_id", self.where.turn.turn_id)
-        escaped: dict[str, Any] = escape(to_json(meta))[0]
-        return escaped
+        return meta if holds(meta) else dict(escape(to_json(meta))[0])
 
     def arguments(self) -> dict[str, Any]:
         """What Relay's execute and stream_execute take alike."""
@@ -126,8 +125,8 @@ class Attempt:
         self.error = self.own_error = None
         request = self.wire.outgoing(passed)
         self.context = None
-        for name, data in self.wire.late_marks(passed):
-            self.mark(name, data)
+        for name, data in self.wire.late_marks(passed):  # escaped already
+            self._emit(name, data)
         return request
 
     def captured(self) -> Any:
@@ -192,14 +191,24 @@ class Attempt:
 
     def mark(self, name: str, data: Any) -> None:
         """Emit a mark under the llm scope; what Relay cannot hold is escaped, failures are only logged."""
+        self._emit(name, escape(to_json(data))[0])
+
+    def _emit(self, name: str, data: Any) -> None:
         try:
-            emit(self.relay, self.captured(), name, escape(to_json(data))[0])
+            emit(self.relay, self.captured(), name, data)
         except Exception as problem:
             faults.note("mark", problem)
 
     def carried(self, plain: Any) -> Any:
         """The copy of a JSON result that Relay carries: redacted, and escaped where Relay cannot hold it."""
-        return self.escaped(self.wire.redact(plain))[0]
+        return self.escaped(self.wire.redact(plain) if self.wire.redacts else plain)[0]
+
+    def recorded(self, answer: Any) -> tuple[Any, Any]:
+        """An answer as JSON, and the copy of it that Relay carries."""
+        if not self.wire.redacts and holds(answer):
+            return answer, answer
+        plain = to_json(answer)
+        return plain, self.carried(plain)
 
     def escaped(self, plain: Any) -> tuple[Any, list[str]]:
         """A JSON value as Relay can hold it, and the pointers of what stands escaped in it; warns once."""

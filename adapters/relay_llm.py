@@ -121,8 +121,7 @@ async def _run(attempt: Attempt, callback: Callback, *, blocking: bool) -> Any:
                         answer = await answer
         except BaseException as error:
             raise attempt.provider_failed(error) from None
-        plain = to_json(answer)
-        carried = attempt.carried(plain)
+        plain, carried = attempt.recorded(answer)
         result = answer
         return carried
 

@@ -16,9 +16,9 @@ from adapters import intercepts, relay_llm
 from adapters.relay_runtime import SESSION_COORDINATOR, RelayTurnContext
 from bench import Row, table
 
-ROUNDS = 7
-CALLS = 60
-CHUNKS = 200
+ROUNDS = 25
+CALLS = 20
+CHUNKS = 100
 
 BODY = {
     "model": "m",
