@@ -1,0 +1,185 @@
+"""The turn page's views: who may see them, what they answer to odd requests."""
+
+# ruff: noqa: E501 (addresses and events read best on a line of their own)
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from bench._agent import Agent, lines
+from relayweb.recording.writer import Writer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"0" * 40).decode()
+
+
+@pytest.fixture
+def told() -> Iterator[tuple[Agent, str]]:
+    """A turn with one finished attempt; its uuid."""
+    agent = Agent("views")
+    attempt, events = agent.attempt("What is in the picture?")
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
+    script = {"type": "image_url", "image_url": {"url": "data:image/svg+xml;base64,PHN2Zz4="}}
+    content = {
+        "model": "m",
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "x" * 9_000}, picture, script]}],
+    }
+    events[1]["data"] = {"content": content, "headers": {}}
+    call = events[0]["uuid"]
+    end = agent.end(attempt, "openai.chat_completions", "llm", call, {"choices": [{"message": {"content": "A cat."}}]})
+    end["metadata"] = events[1]["metadata"]
+    writer = Writer()
+    writer.start()
+    writer.submit_sync(lines([*agent.begin(), *events, end]), source="post")
+    writer.close()
+    yield agent, attempt
+
+
+def routes(agent: Agent, attempt: str) -> list[str]:
+    turn = agent.turn
+    return [
+        reverse("ui:turn", args=[turn]),
+        reverse("ui:turn-frame", args=[turn]),
+        reverse("ui:turn-chunks", args=[turn]) + f"?attempt={attempt}",
+        reverse("ui:turn-spans", args=[turn]),
+        reverse("ui:turn-scope", args=[turn, attempt]),
+        reverse("ui:turn-value", args=[turn, attempt]) + "?of=request",
+        reverse("ui:turn-chunk-table", args=[turn, attempt]),
+    ]
+
+
+def test_a_viewer_sees_everything_and_nobody_may_cache_it(told: Any, viewer: Client) -> None:
+    for url in routes(*told):
+        answer = viewer.get(url)
+        assert answer.status_code == 200, url
+        assert "private" in answer["cache-control"]
+
+
+def test_without_a_login_there_is_only_the_way_to_one(told: Any) -> None:
+    for url in routes(*told):
+        answer = Client().get(url)
+        assert answer.status_code == 302 and "login" in answer["location"], url
+
+
+def test_a_login_without_the_right_to_see_is_refused(told: Any) -> None:
+    client = Client()
+    client.force_login(User.objects.create_user("nobody"))
+    for url in routes(*told):
+        assert client.get(url).status_code == 403, url
+
+
+def test_what_is_not_on_record_is_not_found(told: Any, viewer: Client) -> None:
+    agent, attempt = told
+    for url in [
+        *routes_of_another(attempt),
+        reverse("ui:turn-scope", args=[agent.turn, "no-uuid"]),
+        reverse("ui:turn-scope", args=[agent.turn, uuid4()]),
+    ]:
+        assert viewer.get(url).status_code == 404, url
+    for query in (
+        "of=request&at=/nothing",
+        "of=other",
+        "of=stage:99",
+        "of=request&at=/messages/x",
+        "of=request&at=/model/deep",
+    ):
+        assert viewer.get(reverse("ui:turn-value", args=[agent.turn, attempt]) + f"?{query}").status_code == 404, query
+
+
+def routes_of_another(attempt: str) -> list[str]:
+    other = uuid4()
+    return [reverse(f"ui:{name}", args=[other]) for name in ("turn", "turn-frame", "turn-spans")]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "tab=nonsense",
+        "form=odd",
+        "a=x&b=-1&tab=rewrites",
+        "diff=what&tab=rewrites",
+        "tab=raw&offset=x",
+        "tab=raw&offset=99999",
+        "against=1&tab=rewrites",
+        "tab=request&part=odd",
+    ],
+)
+def test_odd_queries_get_the_nearest_sense(told: Any, viewer: Client, query: str) -> None:
+    agent, attempt = told
+    answer = viewer.get(reverse("ui:turn-scope", args=[agent.turn, attempt]) + f"?{query}")
+    assert answer.status_code == 200
+    assert b"tablist" in answer.content
+
+
+def test_a_cut_text_is_had_in_full_and_as_text(told: Any, viewer: Client) -> None:
+    agent, attempt = told
+    shown = viewer.get(reverse("ui:turn-scope", args=[agent.turn, attempt]) + "?tab=request").content.decode()
+    assert "x" * 7_000 not in shown and "Show all 9.0 KB" in shown
+    answer = viewer.get(
+        reverse("ui:turn-value", args=[agent.turn, attempt]) + "?of=request&at=/messages/0/content/0/text"
+    )
+    assert answer.content == b"x" * 9_000
+    assert answer["content-type"] == "text/plain; charset=utf-8"
+    assert answer["x-content-type-options"] == "nosniff"
+
+
+def test_pictures_are_served_as_pictures_unless_they_could_hold_a_script(told: Any, viewer: Client) -> None:
+    agent, attempt = told
+    at = reverse("ui:turn-value", args=[agent.turn, attempt]) + "?of=request&as=image&at=/messages/0/content/"
+    good = viewer.get(at + "1")
+    assert good["content-type"] == "image/png" and good.content.startswith(b"\x89PNG")
+    assert "sandbox" in good["content-security-policy"]
+    assert viewer.get(at + "2").status_code == 404
+    assert viewer.get(at + "0").status_code == 404
+    shown = viewer.get(reverse("ui:turn-scope", args=[agent.turn, attempt]) + "?tab=request").content.decode()
+    assert PNG not in shown
+
+
+def test_the_table_of_spans_is_paged(viewer: Client) -> None:
+    agent = Agent("paged")
+    events = agent.begin()
+    for k in range(450):
+        events.append(
+            agent.scope("start", f"019b76da-0000-7000-8000-{k:012x}", f"tool{k}", "tool", agent.turn, data={})
+        )
+    writer = Writer()
+    writer.start()
+    writer.submit_sync(lines(events), source="post")
+    writer.close()
+    seen = 0
+    for page in (1, 2, 3):
+        content = viewer.get(reverse("ui:turn-spans", args=[agent.turn]) + f"?page={page}").content.decode()
+        rows = content.count("<tr>") - 1
+        assert rows <= 200
+        seen += rows
+    assert seen == 451
+    assert (
+        viewer.get(reverse("ui:turn-spans", args=[agent.turn]) + "?page=99").content
+        == viewer.get(reverse("ui:turn-spans", args=[agent.turn]) + "?page=3").content
+    )
+
+
+def test_the_frame_since_a_cursor_holds_only_what_changed(told: Any, viewer: Client) -> None:
+    agent, _ = told
+    whole = json.loads(viewer.get(reverse("ui:turn-frame", args=[agent.turn])).content)
+    rest = json.loads(viewer.get(reverse("ui:turn-frame", args=[agent.turn]) + f"?since={whole['cursor']}").content)
+    assert len(whole["nodes"]["uuid"]) == 3
+    assert "nodes" not in rest and rest["cursor"] == whole["cursor"]
+
+
+def test_opening_the_page_takes_few_queries(told: Any, viewer: Client, django_assert_max_num_queries: Any) -> None:
+    agent, attempt = told
+    with django_assert_max_num_queries(12):
+        viewer.get(reverse("ui:turn-frame", args=[agent.turn]))
+    with django_assert_max_num_queries(40):
+        viewer.get(reverse("ui:turn-scope", args=[agent.turn, attempt]))
