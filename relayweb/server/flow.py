@@ -42,10 +42,10 @@ class Inbox:
             self._arrived.clear()
             await self._arrived.wait()
         message = self._messages[0]
-        if not message["type"].endswith(".disconnect"):
-            message = self._joined_body() if message["type"] == "http.request" else self._messages.popleft()
+        if message["type"].endswith(".disconnect"):
+            return message
         was_full = self._size > limits.INBOX_BYTES
-        self._size -= _size(message)
+        message = self._joined_body() if message["type"] == "http.request" else self._pop()
         if was_full and self._size <= limits.INBOX_BYTES:
             self._resume()
         return message
@@ -54,14 +54,20 @@ class Inbox:
         parts = []
         more = True
         while more and self._messages and self._messages[0]["type"] == "http.request":
-            message = self._messages.popleft()
+            message = self._pop()
             parts.append(message["body"])
             more = message["more_body"]
         return {"type": "http.request", "body": b"".join(parts), "more_body": more}
 
+    def _pop(self) -> Message:
+        message = self._messages.popleft()
+        self._size -= _size(message)
+        return message
+
 
 def _size(message: Message) -> int:
-    return len(message.get("body") or message.get("text") or message.get("bytes") or b"")
+    # Small messages cost more than their bytes.
+    return 200 + len(message.get("body") or message.get("text") or message.get("bytes") or b"")
 
 
 @implementer(IPushProducer)

@@ -13,7 +13,7 @@ from twisted.web import http
 from relayweb import conf
 from relayweb.access.log import route
 from relayweb.server import limits
-from relayweb.server.flow import Gate, Inbox, Message
+from relayweb.server.flow import Gate, Message
 
 if TYPE_CHECKING:
     from relayweb.server import Server
@@ -41,7 +41,6 @@ class NoContent:
 class Request(http_protocol.WebRequest):
     """A request whose application runs from the headers on."""
 
-    inbox: Inbox | None = None
     gate: Gate | None = None
     body_done = True
     _body_seen = 0
@@ -65,13 +64,9 @@ class Request(http_protocol.WebRequest):
             # An agent may think for an hour between two events. A dead peer is found by TCP itself.
             self.channel.setTimeout(None)
             self.channel.transport.setTcpKeepAlive(1)
-        self._head_received()
+        super().requestReceived(self.channel._command, self.channel._path, self.channel._version)
         if length is not None and length > self._limit and not self._response_started:
             self._too_large()
-
-    def _head_received(self) -> None:
-        channel = self.channel
-        super().requestReceived(channel._command, channel._path, channel._version)
 
     def process(self) -> Any:
         if self.server.draining:
