@@ -193,13 +193,14 @@ class Scope(models.Model):
             # A session's turns in order; turns of one session and turn id that several processes saw.
             models.Index(fields=["session_id", "start_us"], condition=models.Q(is_home=True), name="scope_session"),
             # Turns with a call of a role (`role:auxiliary:*`), a tool (`tool:read_*`), an answer (`finish:`, `api:`) or
-            # an error (`error:429`): covering, because patterns are compared with every entry.
+            # an error (`error:429`): covering, because patterns are compared with every entry. The role stands in them
+            # because SQLite asks for it again where it comes as a parameter.
             models.Index(
                 fields=["call_role", "turn_uuid"], condition=models.Q(call_role__isnull=False), name="scope_call_role"
             ),
-            models.Index(fields=["name", "turn_uuid"], condition=models.Q(role="tool"), name="scope_tool"),
+            models.Index(fields=["name", "role", "turn_uuid"], condition=models.Q(role="tool"), name="scope_tool"),
             models.Index(
-                fields=["finish_reason", "api_mode", "turn_uuid"],
+                fields=["finish_reason", "api_mode", "role", "turn_uuid"],
                 condition=models.Q(role="attempt"),
                 name="scope_answer",
             ),

@@ -142,13 +142,14 @@ def turns_with(scopes: QuerySet[Scope]) -> Q:
     Few of them: their turns are named, found by the index of what was asked for. Many: the list, which reads from the
     newest turn on and stops when its page is full, asks of each turn whether it holds one.
     """
-    few = list(scopes.values_list("turn_uuid", flat=True).distinct()[: FEW + 1])
+    # No DISTINCT: for its sake SQLite would walk the whole table in order of turns.
+    few = list(scopes.values_list("turn_uuid", flat=True)[: FEW + 1])
     if len(few) <= FEW:
-        return Q(uuid__in=few)
+        return Q(uuid__in=set(few))
     return Q(Exists(scopes.filter(turn_uuid=OuterRef("uuid"))))
 
 
-FEW = 500
+FEW = 1_000
 
 
 def _error(pattern: str) -> Q:

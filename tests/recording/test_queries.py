@@ -5,11 +5,14 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
+from django.db import connection
 
 from relayweb.recording import queries, tree
 from relayweb.recording.json_text import dumps
-from relayweb.recording.models import Price
+from relayweb.recording.models import Price, Scope
 from relayweb.recording.queries import CursorError, QueryError
+from relayweb.recording.query_language import parse
+from relayweb.recording.turn_filter import turns_matching
 from tests.recording.recorded import FAILED, OK, Talk, answer, chunk, record, scope, uid
 from tests.recording.streams import T0
 
@@ -372,3 +375,34 @@ def test_b44_the_three_ways_to_write_a_time_are_one_day():
         record({**scope("start", uuid, None, 0, category="agent"), "timestamp": moment})
         found.append(queries.turn_summary(uuid)["started_at"])
     assert found == ["2026-01-01T00:00:00.123456Z", "2026-01-01T00:00:00.123456Z", "2026-01-01T00:00:00.000000Z"]
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="reads SQLite's query plan")
+@pytest.mark.parametrize(
+    ("q", "index"),
+    [
+        ("", "scope_turn_list"),
+        ("status:failed", "scope_turn_list"),
+        ("model:gpt-* dur:>5s", "scope_turn_list"),
+        ("since:2h", "scope_turn_list"),
+    ],
+)
+def test_the_list_walks_an_index_and_sorts_nothing(q, index):
+    found = turns_matching(parse(q)).filter(start_us__isnull=False).order_by("-start_us", "-uuid")[:51]
+    plan = found.explain()
+    assert index in plan and "TEMP B-TREE" not in plan, plan
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="reads SQLite's query plan")
+@pytest.mark.parametrize(
+    ("column", "condition", "index"),
+    [
+        ("call_role", {"call_role__isnull": False}, "scope_call_role"),
+        ("name", {"role": "tool"}, "scope_tool"),
+        ("finish_reason", {"role": "attempt"}, "scope_answer"),
+        ("api_mode", {"role": "attempt"}, "scope_answer"),
+    ],
+)
+def test_what_is_inside_a_turn_is_found_in_an_index_alone(column, condition, index):
+    inside = Scope.objects.filter(**{f"{column}__glob": "x*"}, **condition).values_list("turn_uuid")[:9]
+    assert f"COVERING INDEX {index}" in inside.explain()
