@@ -88,6 +88,28 @@ def ways(origin: str, tokens: dict[str, str]) -> list[Way]:
             ],
         ),
         Way(
+            "wrap",
+            "agent",
+            "Wrap the client in Python",
+            "Turns and retries by name",
+            "ingest",
+            "Wrap the client you have, sync or async. The SDK’s own retries show as attempts of one call.",
+            [
+                Snippet(
+                    "python",
+                    "from adapters import record_to, turn, wrap\n"
+                    "from openai import OpenAI\n\n"
+                    f'record_to("{origin}", "{ingest}")\n'
+                    "client = wrap(OpenAI())\n"
+                    'with turn(session="s1"):\n'
+                    "    client.chat.completions.create(\n"
+                    '        model="gpt-5.2", messages=[{"role": "user", "content": "Say hello."}]\n'
+                    "    )",
+                    (f'record_to("{origin}", "{ingest}")', "wrap(OpenAI())", 'with turn(session="s1"):'),
+                )
+            ],
+        ),
+        Way(
             "sink",
             "follow",
             "nemo-relay sink",
@@ -121,6 +143,23 @@ def ways(origin: str, tokens: dict[str, str]) -> list[Way]:
             ],
         ),
         Way(
+            "otlp",
+            "cloud",
+            "OpenTelemetry",
+            "OTLP over HTTP, GenAI conventions",
+            "ingest",
+            "Set the exporter of any OpenTelemetry SDK. Rewrites and chunks do not travel in OTLP.",
+            [
+                Snippet(
+                    "shell",
+                    f"export OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={origin}/v1/traces\n"
+                    "export OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf\n"
+                    f'export OTEL_EXPORTER_OTLP_TRACES_HEADERS="x-relay-token={ingest}"',
+                    (f"{origin}/v1/traces", f"x-relay-token={ingest}"),
+                )
+            ],
+        ),
+        Way(
             "post",
             "up",
             "POST events",
@@ -142,9 +181,9 @@ def ways(origin: str, tokens: dict[str, str]) -> list[Way]:
             "import",
             "file",
             "Import a file",
-            "ATOF, plain or gzip",
+            "ATOF or OTLP JSON, plain or gzip",
             "",
             "Run it where the server runs. Lines that cannot be taken are listed with their number.",
-            [Snippet("shell", "relayweb import runs/*.jsonl.gz\ncat events.jsonl | relayweb import -")],
+            [Snippet("shell", "relayweb import runs/*.jsonl.gz traces.json\ncat events.jsonl | relayweb import -")],
         ),
     ]
