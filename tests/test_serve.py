@@ -166,3 +166,15 @@ def test_behind_a_proxy_that_ends_tls_people_log_in_by_the_public_url(serve: Cal
         ours = browser.post("/login/", data=form, headers={**cookie, "origin": "https://relay.example"})
         foreign = browser.post("/login/", data=form, headers={**cookie, "origin": "https://evil.example"})
     assert (ours.status_code, foreign.status_code) == (200, 403)
+
+
+def test_static_files_are_served_without_a_build_and_to_no_other_origin(serve: Callable[..., Served]) -> None:
+    served = serve()
+    page = served.get("/login/").text
+    sheets = re.findall(r'href="(/static/[^"]+\.css)"', page)
+    assert sheets
+    for sheet in sheets:
+        answer = served.get(sheet)
+        assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/css")
+        assert "access-control-allow-origin" not in answer.headers
+    assert "default-src 'none'" in served.get("/login/").headers["content-security-policy"]
