@@ -30,10 +30,10 @@ def recorded():
         if i == 0:
             talk.attempt(call, 10, 110, status=FAILED, out=answer("x", 1_000_000, 0, None))
         attempt = talk.attempt(call, 120, 320, out=answer("x", 1_000_000, 100))
-        talk.add(*[chunk(attempt, n, 140 + n * 10) for n in range(5)])
+        talk.add(*[chunk(attempt, n, talk.start + 140 + n * 10) for n in range(5)])
         data = {"position": 0, "key": "k", "mode": "enforce", "result": "hit" if i else "miss", "patch": [],
                 "duration_us": 4.0, "bytes_before": 10, "bytes_after": 12 if i else 10}  # fmt: skip
-        talk.add(mark(marks.REWRITE, attempt, 119, data))
+        talk.add(mark(marks.REWRITE, attempt, talk.start + 119, data))
         other = talk.call(400, 600, role="auxiliary:title")
         talk.attempt(other, 410, 510, model="mock", out=answer("y", 10, 1))
         talk.record()
