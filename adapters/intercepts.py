@@ -56,9 +56,8 @@ def dispatch(
 ) -> nemo_relay.LLMRequestInterceptOutcome:
     """The request intercept itself. Calls that are not ours pass."""
     call = wire.current_call()
-    if call is None or not call.owns(name, request, annotation):
-        return nemo_relay.LLMRequestInterceptOutcome(request, annotation)
-    return call.dispatch(current(), request, annotation)
+    outcome = call.dispatch(current(), name, request, annotation) if call is not None else None
+    return outcome or nemo_relay.LLMRequestInterceptOutcome(request, annotation)
 
 
 def preview(

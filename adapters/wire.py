@@ -159,20 +159,24 @@ class ProviderCall:
 
     # -- rules -----------------------------------------------------------------------------------------------------
 
-    def owns(self, name: str, request: nemo_relay.LLMRequest, annotation: Any | None) -> bool:
-        """Whether a request in Relay's intercepts is this call, on its way for the first time.
+    def dispatch(
+        self, rule_set: RuleSet, name: str, request: nemo_relay.LLMRequest, annotation: Any | None
+    ) -> nemo_relay.LLMRequestInterceptOutcome | None:
+        """Runs the rules inside Relay's request intercept; what earlier intercepts changed is taken in first.
 
-        A guardrail or the provider's callback may itself call a model through Relay: in our context, not ours.
+        None when the request is not this call, on its way for the first time: a guardrail or the provider's callback
+        may itself call a model through Relay, in our context.
         """
         if self.ruleset is not None or name != self.operation or (annotation is not None) != self._coded:
-            return False
-        return annotation is None or self._first.says(request.content)
-
-    def dispatch(
-        self, rule_set: RuleSet, request: nemo_relay.LLMRequest, annotation: Any | None
-    ) -> nemo_relay.LLMRequestInterceptOutcome:
-        """Runs the rules inside Relay's request intercept; what earlier intercepts changed is taken in first."""
-        before = self._changed_by(annotation) if annotation is not None else request.content
+            return None
+        if annotation is None:
+            before = request.content
+        else:
+            before = self._changed_by(annotation)
+            unlike = before is not self._copy.body or self._codec_failed
+            if unlike and not self._first.says(request.content):
+                self._codec_failed = False
+                return None
         headers = self._run(rule_set, before, request.headers)
         self._reported = len(self.rewrites)
         pending = [nemo_relay.PendingMarkSpec(REWRITE, data=_data(r)) for r in self.rewrites]
