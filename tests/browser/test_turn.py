@@ -12,6 +12,7 @@ import pytest
 
 from bench._agent import Agent, timestamp
 from tests.browser.conftest import PHONE, until
+from tests.browser.test_accessibility import faults
 from tests.served import Served
 
 Open = Callable[..., Any]
@@ -312,6 +313,17 @@ def test_a_stream_is_replayed_at_its_pace(told: Story, open_page: Open) -> None:
     until(page, "() => !document.querySelector('.replay')")
 
 
+def test_chunks_at_an_even_pace_are_left_out_until_asked_for(told: Story, open_page: Open) -> None:
+    page = ready(open_page(f"/turns/{told.turn}/?tab=chunks"))
+    select(page, "claude-sonnet-4-5", 2)
+    rows = page.locator(".chunks tbody tr")
+    assert rows.count() < 40
+    assert page.locator(".chunks tr.stall").count() == 1
+    page.get_by_role("button", name="Show all").first.click()
+    until(page, "() => document.querySelectorAll('.chunks tbody tr').length === 90")
+    assert page.locator(".chunks tr.stall").count() == 1
+
+
 def test_a_phone_shows_all_panes_without_scrolling_sideways(told: Story, open_page: Open, shot: Shot) -> None:
     for width in (PHONE["width"], 360):
         page = ready(open_page(f"/turns/{told.turn}/", viewport={"width": width, "height": 800}, has_touch=True))
@@ -459,3 +471,26 @@ def test_a_large_payload_is_not_sent_before_it_is_opened(site: Served, token: st
     until(page, "() => document.querySelectorAll('.msg').length === 121")
     page.locator(".msg .more").first.click()
     until(page, "() => document.querySelector('.msg .text').textContent.length > 5_000_000")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_tab_of_the_turn_page_has_a_serious_fault(told: Story, open_page: Open, theme: str) -> None:
+    page = ready(open_page(f"/turns/{told.turn}/", theme=theme))
+    found = {}
+    for model, attempt, tabs in (
+        ("gpt-5.2", 1, ("response",)),
+        ("claude-sonnet-4-5", 2, ("overview", "request", "rewrites", "response", "chunks", "raw")),
+    ):
+        select(page, model, attempt)
+        for tab in tabs:
+            page.locator(f'[data-tab="{tab}"]').click()
+            until(page, f"() => document.querySelector('[data-tab={tab}][aria-selected=true]')")
+            ready(page)
+            page.wait_for_timeout(300)
+            if faulty := faults(page):
+                found[f"{model} {tab}"] = faulty
+    page.keyboard.press("T")
+    page.wait_for_selector("#spans table")
+    if faulty := faults(page):
+        found["table"] = faulty
+    assert not found, json.dumps(found, indent=1)

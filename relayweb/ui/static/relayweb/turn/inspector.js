@@ -197,7 +197,8 @@ export class Inspector {
 
   /** Loads what was left out: into the slot named by the button, else instead of the nearest `[data-slot]`. */
   async load(button) {
-    const slot = button.closest("[data-slot]");
+    const whole = "whole" in button.dataset;
+    const slot = button.closest(whole ? "tbody" : "[data-slot]");
     if (!slot || button.disabled) return;
     button.disabled = true;
     button.setAttribute("aria-busy", "true");
@@ -212,9 +213,9 @@ export class Inspector {
       slot.textContent = text;
       slot.tabIndex = -1;
     } else {
-      const parsed = new DOMParser().parseFromString(slot.tagName === "TR" ? `<table><tbody>${text}` : text, "text/html");
-      const nodes = slot.tagName === "TR" ? [...parsed.querySelectorAll("tbody > tr")] : [...parsed.body.childNodes];
-      slot.replaceWith(...nodes);
+      const parsed = new DOMParser().parseFromString(whole ? `<table><tbody>${text}` : text, "text/html");
+      if (whole) slot.replaceChildren(...parsed.querySelectorAll("tbody > tr"));
+      else slot.replaceWith(...parsed.body.childNodes);
     }
   }
 
