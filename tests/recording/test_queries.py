@@ -406,3 +406,15 @@ def test_the_list_walks_an_index_and_sorts_nothing(q, index):
 def test_what_is_inside_a_turn_is_found_in_an_index_alone(column, condition, index):
     inside = Scope.objects.filter(**{f"{column}__glob": "x*"}, **condition).values_list("turn_uuid")[:9]
     assert f"COVERING INDEX {index}" in inside.explain()
+
+
+def test_b25_cut_arguments_of_a_tool_are_flagged_and_the_retry_counted():
+    talk = Talk()
+    call = talk.call()
+    cut = answer(None, 10, 3, "tool_calls")
+    cut["choices"][0]["message"]["tool_calls"] = [{"id": "c", "function": {"name": "ls", "arguments": '{"path": "no'}}]
+    first = talk.attempt(call, 20, 100, out=cut)
+    talk.attempt(call, 200, 300)
+    (turn,) = queries.turns()["turns"] if talk.record() else ()
+    found = node(talk.turn, first)
+    assert (found["status"], found["flags"], turn["retries"]) == ("ok", ["incomplete_tool_call"], 1)
