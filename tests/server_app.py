@@ -164,6 +164,8 @@ async def begin():
 
 
 async def stopped():
+    if os.environ.get("HANG_STOP"):
+        await asyncio.sleep(60)
     print("left", json.dumps(left), flush=True)
 
 
@@ -175,6 +177,7 @@ if __name__ == "__main__":
     server.limits.GRACE_SECONDS = float(os.environ.get("GRACE", "2"))
     server.limits.IDLE_SECONDS = server.limits.STALL_SECONDS = float(os.environ.get("PATIENCE", "60"))
     server.limits.LINGER_SECONDS = 3
+    server.limits.STOP_SECONDS = float(os.environ.get("STOP", "14"))
     logging.basicConfig(level=logging.INFO)
     port = int(sys.argv[1]) if sys.argv[1:] else 0
     running = server.Server(application, "127.0.0.1", port, start=begin, stop=stopped, ready=ready)

@@ -368,6 +368,15 @@ def test_a_server_told_to_stop_while_it_starts_stops_in_order(tmp_path: Path) ->
     assert "relayweb is at" not in text and text.splitlines()[-1] == "left []"
 
 
+def test_a_part_that_never_stops_does_not_keep_the_process(tmp_path: Path) -> None:
+    served = Small(tmp_path, HANG_STOP="1", STOP="2", GRACE="1").start()
+    process = served.process
+    process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    assert process.wait(10) == 1
+    assert 1.5 < time.monotonic() - began < 5
+
+
 def test_stopping_lets_answers_finish_and_takes_no_new_work(stoppable: Callable[..., Server]) -> None:
     server = stoppable(grace=5)
     idle = socket.create_connection(("127.0.0.1", server.port), timeout=5)
