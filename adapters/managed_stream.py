@@ -317,6 +317,10 @@ class AsyncManagedLlmStream(_Face):
 
 def _abandon_async(run: StreamRun | BypassRun, loop: asyncio.AbstractEventLoop) -> None:
     """An async stream was dropped without being read to its end: close it on its own loop, if that still runs."""
-    if not run.ended and not loop.is_closed():
+    if run.ended:
+        return
+    if not loop.is_closed():
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(lambda: loop.create_task(run.aclose("cancelled")))
+    elif isinstance(run, StreamRun):
+        run.forsake()

@@ -132,6 +132,12 @@ class StreamRun:
             except Exception as error:
                 self._raw_open, self.close_error = False, error
 
+    def forsake(self) -> None:
+        """End the record of a stream whose event loop is closed: there is nothing left to close it on."""
+        if not self.ended:
+            self.ended = True
+            self._finish("cancelled")
+
     async def aclose(self, outcome: str = "cancelled") -> None:
         """End the stream: Relay's within a bound, then the provider's. Does nothing once it has ended."""
         self._ready.clear()

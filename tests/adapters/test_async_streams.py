@@ -257,6 +257,21 @@ async def test_r57_a_dropped_stream_closes_itself(talk: Conversation, events: Ev
     assert events.outcomes() == ["cancelled"]
 
 
+def test_r57_a_stream_left_open_by_a_loop_that_closed_ends_on_record(talk: Conversation, events: Events) -> None:
+    source = AsyncSource(words("a", "b"))
+    left: list[Any] = []
+
+    async def main() -> None:
+        left.append(await open_stream(talk, source))
+        await anext(left[0])
+
+    asyncio.run(main())
+    left.clear()
+    gc.collect()
+    assert talk.host._operations == 0
+    assert events.outcomes() == ["cancelled"]
+
+
 async def test_r58_the_end_stays_the_end(talk: Conversation) -> None:
     stream = await open_stream(talk, AsyncSource(words("a")))
     assert len([c async for c in stream]) == 1

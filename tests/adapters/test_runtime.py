@@ -306,6 +306,18 @@ for i in range(100):
     assert out.read_text().split()[-2:] == ["relay.turn", "relay.session"]
 
 
+def test_r115_it_flushes_where_the_exit_allows_no_new_thread(
+    talk: Conversation, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        talk.host._at_exit()
+    assert [e["name"] for e in events.seen if e.get("scope_category") == "end"] == ["relay.turn", "relay.session"]
+
+
 def test_r115_a_stuck_subscriber_does_not_hang_the_exit() -> None:
     code = """
 import atexit, os, threading
