@@ -22,6 +22,11 @@ def _migrate_first(command: str) -> None:
 
     django.setup()
     if str(get_commands().get(command, "")).startswith("relayweb"):
+        from django.db import OperationalError
+
         from relayweb.database import ensure_migrated
 
-        ensure_migrated()
+        try:
+            ensure_migrated()
+        except OperationalError as error:
+            raise SystemExit(f"the database cannot be used: {error}\nCheck RELAYWEB_HOME and DATABASE_URL.") from None

@@ -144,6 +144,14 @@ def test_a_port_in_use_ends_with_a_plain_sentence(serve: Callable[..., Served]) 
     assert done.stderr.decode().splitlines()[-1].startswith(f"CommandError: cannot listen at 127.0.0.1:{port}: ")
 
 
+def test_a_database_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "relayweb.sqlite3").mkdir()
+    done = Served(tmp_path).run("token", "list")
+    assert done.returncode == 1
+    told = done.stderr.decode()
+    assert "the database cannot be used" in told and "Traceback" not in told
+
+
 def test_a_home_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = Served(tmp_path / "file" / "home").run("token", "list")
