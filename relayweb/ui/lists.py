@@ -15,6 +15,7 @@ from relayweb.recording import queries, rows
 from relayweb.recording.query_language import Query, QueryError, parse
 from relayweb.recording.turn_filter import turns_matching
 from relayweb.ui import facets, search, start
+from relayweb.ui.models import SavedView
 
 PAGE = 50
 MAX_CHANGED = 100
@@ -28,7 +29,7 @@ def turns(request: HttpRequest) -> HttpResponse:
     if not q and queries.latest_seq() == 0:
         return render(request, "turns/start.html", {**start.context(request), "empty": True, "seq": 0})
     cursor = request.GET.get("cursor") or None
-    context: dict[str, Any] = {"q": q, "seq": queries.latest_seq(), "first_page": cursor is None}
+    context: dict[str, Any] = {"q": q, "seq": queries.latest_seq(), "first_page": cursor is None, **views(request, q)}
     try:
         query = parse(q)
         page = queries.turns(query, limit=PAGE, cursor=cursor)
@@ -48,6 +49,15 @@ def turns(request: HttpRequest) -> HttpResponse:
         **facets.context(q, query),
     }
     return render(request, "turns/list.html", context)
+
+
+def views(request: HttpRequest, q: str) -> dict[str, Any]:
+    """The reader's saved searches, and whether the present one is among them."""
+    kept = [
+        {"view": view, "href": search.href(view.q), "on": view.q == q}
+        for view in SavedView.objects.filter(owner=request.user.pk)
+    ]
+    return {"views": kept, "saved": any(view["on"] for view in kept)}
 
 
 def broken(q: str, error: QueryError) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 from django.urls import URLPattern, URLResolver, include, path, register_converter
 from django.urls.converters import StringConverter
 
-from relayweb.ui import compare, lists, peek, sessions, start, statistics
+from relayweb.ui import compare, lists, peek, sessions, start, statistics, views
 
 
 class Anything(StringConverter):
@@ -17,6 +17,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", lists.turns, name="turns"),
     path("turns/rows/", lists.changed_rows, name="rows"),
     path("turns/<uuid:uuid>/peek/", peek.peek, name="peek"),
+    path("views/save/", views.save, name="save-view"),
+    path("views/<int:pk>/forget/", views.forget, name="forget-view"),
     path("jump/", lists.jump, name="jump"),
     path("sessions/", sessions.sessions, name="sessions"),
     path("sessions/<anything:session_id>/", sessions.session, name="session"),

@@ -62,6 +62,12 @@ class TurnList {
   }
 
   ask() {
+    // After a long absence the page as a whole is less work than its rows one by one.
+    if (this.changed.size > 300) {
+      this.changed.clear();
+      this.reload();
+      return;
+    }
     if (this.asking) return;
     // A slow server is asked less often: at most a fifth of the time is spent waiting for it.
     this.asking = setTimeout(() => this.fetchRows(), Math.max(EVERY, this.cost * 4));

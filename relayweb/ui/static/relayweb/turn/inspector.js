@@ -39,6 +39,7 @@ export class Inspector {
         location.reload();
         return null;
       }
+      if (!answer.ok) return this.failure(`The server answered ${answer.status}.`, answer.status === 404 ? "This scope is not on record; it may have been pruned." : "The fault is written in its log. Nothing recorded is lost.");
       const html = await answer.text();
       if (answer.ok && answer.headers.get("x-final") === "1") {
         if (this.cache.size >= KEEP) this.cache.delete(this.cache.keys().next().value);

@@ -265,6 +265,8 @@ const keys = {
   l: verbs.follow,
   v: () => cycleForm(),
   T: () => showTable(state.view !== "table"),
+  ArrowLeft: (event) => document.activeElement === document.body && tree.key(event),
+  ArrowRight: (event) => document.activeElement === document.body && tree.key(event),
   ...Object.fromEntries(panes.map((where, k) => [String(k + 1), () => page.querySelector(where)?.focus()])),
 };
 
@@ -322,9 +324,10 @@ function listen() {
   });
   window.addEventListener("keydown", (event) => {
     if (typing(event) || !(event.key in keys)) return;
+    if (event.key.startsWith("Arrow") && document.activeElement !== document.body) return;
     event.preventDefault();
     event.stopImmediatePropagation();
-    keys[event.key]();
+    keys[event.key](event);
   }, true);
   window.addEventListener("popstate", () => {
     const old = { ...state };
