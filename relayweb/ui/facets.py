@@ -227,10 +227,11 @@ def spread(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def axis(from_us: int, to_us: int, now_us: int | None = None) -> list[str]:
-    """Five labels, from the first moment to the last, as ages: `−72 m`, `−54 m`, …, `now`."""
+    """Five labels, from the first moment to the last, as ages in the coarsest unit that tells them apart."""
     now = now_us if now_us is not None else int(time.time() * 1e6)
-    moments = [from_us + (to_us - from_us) * i // 4 for i in range(5)]
-    ages = [max(0, now - moment) for moment in moments]
-    near = to_us - from_us < 300e6 and ages[0] < 900e6
-    said = [f"{us / 1e6:.0f} s" if near and us >= 2e6 else formats.age(us) for us in ages]
-    return [text if text == "now" else f"−{text}" for text in said]
+    ages = [max(0, now - (from_us + (to_us - from_us) * i // 4)) for i in range(5)]
+    for length, name in ((86_400e6, "d"), (3_600e6, "h"), (60e6, "m"), (1e6, "s")):
+        counts = [round(us / length) for us in ages]
+        if len(set(counts)) == len(counts):
+            break
+    return [f"−{count:,} {name}".replace(",", "\u202f") if count else "now" for count in counts]
