@@ -63,6 +63,7 @@ def suspects_names(text: bytes) -> bool:
         or b'secret"' in lower
         or b'password"' in lower
         or b'authorization"' in lower
+        or b'plugin_config"' in lower
     )
 
 

@@ -136,6 +136,7 @@ class Tables:
         self.connection = connection
         self.postgres = connection.vendor == "postgresql"
         self._mark = "%s" if self.postgres else "?"
+        self._tuned: Any = None
         columns = ", ".join(SCOPE_COLUMNS)
         updates = ", ".join(f"{c} = excluded.{c}" for c in SCOPE_COLUMNS[1:])
         self._select_scope = f"SELECT {columns} FROM recording_scope WHERE "
@@ -184,11 +185,11 @@ class Tables:
 
     def begin(self) -> tuple[int, int, int, int]:
         """Start writing, alone. Returns the ledger: seq, content_id, epoch, swept_us."""
-        if self.connection.connection is None:
-            self.connection.ensure_connection()
-            if not self.postgres:
-                for pragma in _PRAGMAS:
-                    self._run(f"PRAGMA {pragma}")
+        self.connection.ensure_connection()
+        if self._tuned is not self.connection.connection:
+            self._tuned = self.connection.connection
+            for pragma in () if self.postgres else _PRAGMAS:
+                self._run(f"PRAGMA {pragma}").close()
         if self.postgres:
             self._run("BEGIN")
             self._run(f"SELECT pg_advisory_xact_lock({_LOCK})")

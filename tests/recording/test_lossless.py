@@ -1,0 +1,207 @@
+"""What was accepted is what can be read back, whatever JSON can hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from relayweb.recording import blocks, content
+from relayweb.recording.atof import MAX_DEPTH
+from relayweb.recording.compression import CONTENT
+from relayweb.recording.models import ChunkBlock, Content, Event, Scope
+from relayweb.recording.recorder import Line
+from relayweb.recording.stored import Reader
+from tests.recording import streams
+
+Record = Callable[..., list[Line]]
+
+
+def texts() -> list[bytes]:
+    """The JSON text of everything on record, in the order of acceptance."""
+    events = list(Event.objects.order_by("seq"))
+    found = {event.seq: text for event, text in zip(events, Reader().texts(events), strict=True)}
+    for block in ChunkBlock.objects.all():
+        marks, root = blocks.decode(block.kind, bytes(block.body))
+        for mark in marks:
+            if mark.template:
+                body = Content.objects.get(id=mark.template).body
+                mark.text = content.decode(bytes(body), CONTENT.expand).text
+            found[mark.seq] = blocks.fill(mark, str(block.attempt_uuid), root)
+    return [found[seq] for seq in sorted(found)]
+
+
+def values() -> list[Any]:
+    return [json.loads(text) for text in texts()]
+
+
+def test_messages_come_back_byte_for_byte(record: Record) -> None:
+    history = [{"role": "user", "content": f"message {i} " * 40} for i in range(5)]
+    data = {
+        "content": {"messages": history, "tools": [{"name": "t" * 700}], "system": "s" * 900},
+        "headers": {"a": "b"},
+    }
+    lines = [
+        streams.line(streams.scope("start", streams.uid(), streams.uid(), i, category="llm", data=data))
+        for i in range(3)
+    ]
+    record(*lines)
+    assert texts() == lines
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"n":123456789012345678901234567890,"m":-18446744073709551617}',
+        '{"float":[1.0,1e400,0.1000000000000000055511151231257827,-0.0,1E5]}',
+        '"nul \\u0000 and \\u2028 \u2028 \\u001b"',
+        '{"lone":"\\ud800","pair":"\\ud83d\\ude00","low":"\\udc00x","escaped":"\\\\ud800"}',
+        '{"unknown":{"deep":[[[[{"a":null}]]]]},"":{"":""}}',
+        '{"spaced" : [ 1 , 2 ] }',
+        '"' + "✅\u0085" * 300 + '"',
+        '{"messages":[1,"two",null,{"role":"user","content":null},[]]}',
+        '{"messages":null,"input":"text","contents":{}}',
+    ],
+)
+@pytest.mark.parametrize("size", [0, 3_000])
+def test_any_value_comes_back_equal(record: Record, text: str, size: int) -> None:
+    event = streams.scope("start", streams.uid(), None, 1, category="llm", metadata={"pad": "x" * size})
+    line = streams.line(event).replace(b'"data":null', b'"data":' + text.encode(), 1)
+    assert record(line)[0].error is None
+    (got,) = texts()
+    assert json.loads(got) == json.loads(line)
+    if " : " not in text:
+        assert got == line
+
+
+def test_not_a_number_is_kept_as_a_marked_value(record: Record) -> None:
+    event = streams.mark("note", None, 1, {"a": float("nan"), "b": [float("inf"), "NaN"]})
+    record(json.dumps(event).encode())
+    assert values()[0]["data"] == {"a": {"$float": "NaN"}, "b": [{"$float": "Infinity"}, "NaN"]}
+
+
+def test_invalid_utf8_is_replaced_and_flagged_and_only_there(record: Record) -> None:
+    good, bad = streams.uid(), streams.uid()
+    broken = streams.line(streams.scope("start", bad, None, 1, data="AB")).replace(b'"AB"', b'"\xff\xfe"')
+    record(broken, streams.scope("start", good, None, 1, data="AB"))
+    assert [v["data"] for v in values()] == ["��", "AB"]
+    assert Scope.objects.get(uuid=bad).flag_names == ["replaced_text"]
+    assert Scope.objects.get(uuid=good).flag_names == []
+
+
+@pytest.mark.parametrize(("depth", "taken"), [(MAX_DEPTH - 1, True), (MAX_DEPTH, False), (20_000, False)])
+def test_a_line_that_is_too_deep_is_rejected_alone(record: Record, depth: int, taken: bool) -> None:
+    start = streams.line(streams.scope("start", streams.uid(), None, 1))
+    deep = start.replace(b'"data":null', b'"data":' + b"[" * depth + b"]" * depth)
+    line, neighbour = record(deep, streams.mark("note", None, 1))
+    assert (line.error is None) is taken and neighbour.error is None
+    assert taken or "500 levels" in str(line.error)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"kind": "span"}, 'neither "scope" nor "mark"'),
+        ({"uuid": "not-a-uuid"}, "uuid: 'not-a-uuid' is not a UUID"),
+        ({"uuid": None}, "$.uuid"),
+        ({"scope_category": "middle"}, "scope_category"),
+        ({"timestamp": "yesterday"}, "timestamp: 'yesterday'"),
+        ({"timestamp": 10**18}, "timestamp"),
+        ({"parent_uuid": "x"}, "parent_uuid"),
+    ],
+)
+def test_what_is_no_event_is_refused_with_the_member_that_is_wrong(
+    record: Record, change: dict[str, Any], told: str
+) -> None:
+    (line,) = record({**streams.scope("start", streams.uid(), None, 1), **change})
+    assert told in str(line.error)
+
+
+@pytest.mark.parametrize(
+    "timestamp",
+    [
+        "2026-01-01T00:00:00.123456789+00:00",
+        "2026-01-01T01:00:00+01:00",
+        "2026-01-01T00:00:00Z",
+        "2026-01-01t00:00:00.5z",
+        "2026-06-30T23:59:60Z",
+        1_767_225_600_123_456,
+    ],
+)
+def test_each_form_of_timestamp_comes_back_as_it_was(record: Record, timestamp: str | int) -> None:
+    event = {**streams.scope("start", streams.uid(), None, 1), "timestamp": timestamp}
+    record(event, {**streams.chunk(event["uuid"], 0, 1), "timestamp": timestamp})
+    assert [v["timestamp"] for v in values()] == [timestamp, timestamp]
+
+
+def test_timestamps_in_both_forms_mean_the_same_time(record: Record) -> None:
+    forms = (1_767_225_600_000_000, "2026-01-01T00:00:00.000000000+00:00", "2026-01-01T01:00:00+01:00")
+    for form in forms:
+        record({**streams.scope("start", streams.uid(), None, 1), "timestamp": form})
+    assert set(Scope.objects.values_list("start_us", flat=True)) == {1_767_225_600_000_000}
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    data=_json,
+    metadata=_json,
+    extra=st.dictionaries(st.text(max_size=5), _json, max_size=2),
+    index=st.integers(0, 10**12),
+)
+def test_any_event_comes_back_equal(record: Record, data: Any, metadata: Any, extra: Any, index: int) -> None:
+    event = {**extra, **streams.scope("start", streams.uid(), None, 1, data=data, metadata=metadata)}
+    chunk = {**extra, **streams.chunk(event["uuid"], index, 1, value=data)}
+    lines = [json.dumps(e, ensure_ascii=index % 2 == 0).encode("utf-8", "surrogatepass") for e in (event, chunk)]
+    for line in record(*lines):
+        assert line.error is None
+    assert values()[-2:] == [json.loads(line) for line in lines]
+
+
+def test_equal_events_are_duplicates_however_they_are_written(record: Record) -> None:
+    event = streams.scope("start", streams.uid(), None, 1, data={"b": 1, "a": [1.5, 10**30]})
+    spaced = json.dumps(dict(reversed(event.items())), indent=1).replace("\n", " ").encode()
+    chunk = streams.chunk(event["uuid"], 3, 2)
+    record(event, chunk)
+    assert [line.duplicate for line in record(event, spaced, chunk)] == [True, True, True]
+    assert len(texts()) == 2
+
+
+def test_a_second_different_end_is_kept_and_flagged_and_the_earlier_one_shown(record: Record) -> None:
+    uuid = streams.uid()
+    start = streams.scope("start", uuid, None, 1, category="llm", data=streams.request())
+    first = streams.scope("end", uuid, None, 5, category="llm", data=streams.answer(prompt=7), metadata=streams.OK)
+    second = streams.scope("end", uuid, None, 9, category="llm", data=None, metadata=streams.FAILED)
+    record(start, second)
+    record(first)
+    row = Scope.objects.get(uuid=uuid)
+    assert (row.status, row.input_tokens) == ("ok", 7) and "conflict" in row.flag_names
+    assert len(texts()) == 3
+    assert list(Event.objects.filter(flags=Event.Flag.CONFLICT).values_list("at_ns", flat=True)) == [
+        Event.objects.get(seq=2).at_ns
+    ]
+
+
+def test_a_long_conversation_costs_what_is_new_in_it(record: Record) -> None:
+    import random
+
+    rng, history, new = random.Random(3), [{"role": "system", "content": "be brief"}], 0
+    for step in range(200):
+        text = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz     ", k=700))
+        history.append({"role": "user" if step % 2 else "assistant", "content": text})
+        new += len(text)
+        data = {"content": {"messages": history, "model": "m"}, "headers": {}}
+        record(streams.scope("start", streams.uid(), None, step, category="llm", data=data))
+    stored = sum(len(b) for b in Content.objects.values_list("body", flat=True))
+    stored += sum(len(b) for b in Event.objects.values_list("body", flat=True))
+    assert stored <= 1.5 * new

@@ -1,0 +1,123 @@
+"""Secrets are masked at the door: planted everywhere, found nowhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.db import connection
+
+from relayweb.recording import masking
+from relayweb.recording.models import Event
+from relayweb.recording.recorder import Line
+from tests.recording import streams
+from tests.recording.test_lossless import texts
+
+Record = Callable[..., list[Line]]
+CANARY = "CANARY0123456789"
+
+
+def leaks() -> list[str]:
+    """Where the canary stands: in a text that can be read back, in any column of any table, in any file."""
+    found = ["text" for text in texts() if CANARY.encode() in text]
+    with connection.cursor() as cursor:
+        for table in connection.introspection.table_names():
+            if not table.startswith("recording_"):
+                continue
+            cursor.execute(f"SELECT * FROM {table}")
+            for row in cursor.fetchall():
+                found += [table for value in row if CANARY in str(value) or CANARY.encode() in bytes_of(value)]
+    if connection.vendor == "sqlite":
+        name = Path(django_settings.DATABASES["default"]["TEST"]["NAME"])
+        found += [p.name for p in name.parent.glob(name.name + "*") if CANARY.encode() in p.read_bytes()]
+    return found
+
+
+def bytes_of(value: Any) -> bytes:
+    return bytes(value) if isinstance(value, bytes | memoryview) else b""
+
+
+NAMES = ["authorization", "Proxy-Authorization", "api_key", "apiKey", "X-API-Key", "cookie", "Set-Cookie", "secret"]
+NAMES += ["password", "access_token", "refreshToken", "auth-token", "AUTHORIZATION"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", [0, 2_000])
+def test_a_member_with_the_name_of_a_secret_loses_its_value_at_any_depth(record: Record, name: str, size: int) -> None:
+    planted = {"a": [{"b": {name: f"{CANARY}{'x' * size}", "kept": "yes"}}]}
+    uuid = streams.uid()
+    message = {"role": "assistant", "content": "y" * size, "tool_calls": [{"arguments": {name: [CANARY, 1]}}]}
+    data = {"content": {"messages": [message], "extra": planted, "tools": [planted]}, "headers": {name: CANARY}}
+    record(
+        streams.scope("start", uuid, None, 1, category="llm", data=data, metadata=planted, profile={"x": planted}),
+        streams.chunk(uuid, 0, 2, value=planted),
+        streams.mark("relay.chunks", uuid, 3, {"first": 0, "chunks": [planted]}),
+        streams.mark("relay.rewrite", uuid, 3, {"key": "k", "patch": [{"op": "add", "path": "/x", "value": planted}]}),
+        streams.scope("end", uuid, None, 5, category="llm", data={"error": planted}, metadata=planted),
+    )
+    assert not leaks()
+    assert all(b'"kept":"yes"' in text for text in texts())
+
+
+@pytest.mark.parametrize(
+    "secret", [f"Bearer {CANARY}", f"sk-{CANARY}", f"AKIA{CANARY}", f"eyJ{CANARY}.{CANARY}.{CANARY}"]
+)
+@pytest.mark.parametrize("size", [0, 2_000])
+def test_credentials_are_masked_in_headers_metadata_and_error_texts(record: Record, secret: str, size: int) -> None:
+    uuid, text = streams.uid(), f"{'z ' * size} given: {secret} end"
+    failed = {**streams.FAILED, "otel.status_description": text, "x": {"y": text}}
+    data = {"content": {"messages": []}, "headers": {"x-custom": text}}
+    record(
+        streams.scope("start", uuid, None, 1, category="llm", data=data, metadata={"note": [text]}),
+        streams.mark(
+            "relay.attempt_failed", uuid, 2, {"status": 401, "message": text, "body": text, "error_type": None}
+        ),
+        streams.mark("relay.attempt_blocked", uuid, 2, {"stage": "guardrail", "reason": text, "request": {}}),
+        streams.scope("end", uuid, None, 3, category="llm", data={"error": {"message": text}}, metadata=failed),
+    )
+    assert not leaks()
+
+
+def test_message_text_is_left_alone(record: Record) -> None:
+    event = streams.scope(
+        "start", streams.uid(), None, 1, category="llm", data=streams.request("use sk-abcdefgh12345678")
+    )
+    record(event)
+    assert json.loads(texts()[0]) == event
+
+
+def test_headers_of_a_sink_in_a_plugin_config_are_masked_whatever_their_name(record: Record) -> None:
+    sinks = [{"headers": {"x-anything": CANARY}, "url": "http://collector"}]
+    config = {"components": [{"config": {"atof": {"sinks": sinks}}}]}
+    record(streams.scope("start", streams.uid(), None, 1, category="agent", metadata={"plugin_config": config}))
+    assert not leaks() and b"http://collector" in texts()[0]
+
+
+def test_the_schema_of_a_tool_parameter_named_password_is_no_secret(record: Record) -> None:
+    schema = {"properties": {"password": {"type": "string", "description": "as typed"}}, "type": "object"}
+    event = streams.scope("start", streams.uid(), None, 1, category="llm", data={"content": {"tools": [schema] * 9}})
+    record(event)
+    assert json.loads(texts()[0]) == event
+
+
+def test_a_masked_event_says_so_and_comes_again_as_a_duplicate(record: Record) -> None:
+    event = streams.scope("start", streams.uid(), None, 1, metadata={"api_key": CANARY})
+    record(event)
+    assert Event.objects.get().flags == Event.Flag.MASKED
+    assert record(event)[0].duplicate and not leaks()
+
+
+@pytest.mark.parametrize("name", ["\\u0061uthorization", "api\\u005fkey"])
+def test_an_escaped_name_is_no_way_around(record: Record, name: str) -> None:
+    line = streams.line(streams.scope("start", streams.uid(), None, 1))
+    record(line.replace(b'"data":null', f'"data":{{"{name}":"{CANARY}"}}'.encode()))
+    assert not leaks()
+
+
+def test_what_the_prefilter_lets_pass_holds_no_secret() -> None:
+    for text in (b'{"prompt_tokens":3,"key_points":[1]}', b'{"tokens":"a","monkey":1}'):
+        assert masking.mask(text) == text
