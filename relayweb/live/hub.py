@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from uuid import UUID
 
+from relayweb.live.pokes import Pokes, shared_layer
 from relayweb.live.source import Changes, Source
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class Hub:
         self._task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._pokes: Pokes | None = None
 
     def start(self) -> None:
         """Begin to listen to the writer. Idempotent; call it on the event loop that serves the sockets."""
@@ -89,6 +91,9 @@ class Hub:
         self._loop = loop
         self._wake = asyncio.Event()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="relayweb-live")
+        if layer := shared_layer():
+            self._pokes = Pokes(layer, self._wake.set)
+            self._pokes.start()
         self._unsubscribe = self.source.subscribe(self.poke)
         self._task = loop.create_task(self._run(), name="relayweb-live-hub")
 
@@ -97,6 +102,9 @@ class Hub:
         if self._unsubscribe:
             self._unsubscribe()
             self._unsubscribe = None
+        if self._pokes:
+            pokes, self._pokes = self._pokes, None
+            await pokes.close()
         if self._task:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -115,7 +123,12 @@ class Hub:
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._wake.set)
+                loop.call_soon_threadsafe(self._poked)
+
+    def _poked(self) -> None:
+        self._wake.set()
+        if self._pokes:
+            self._pokes.tell()
 
     async def watch(self, key: Key, event: asyncio.Event) -> Topic:
         """Register a viewer, to be woken by `event`."""

@@ -107,7 +107,10 @@ class Source:
             tables = [table for attempt, table in fresh.items() if attempt in self._watches[turn].attempts]
             if turn in of_turn or tables:
                 made.frames[turn] = _frame(made.cursor, turn, of_turn.get(turn, []), tables)
-        if turns and (listed := [row for row in changed if _is_turn(row)]):
+        if turns:
+            # Sessions and other homes count what is inside them, but are no rows of the list.
+            are_turns = set(Scope.objects.filter(seq__gt=since, is_turn=True).values_list("uuid", flat=True))
+        if turns and (listed := [row for row in changed if row.uuid in are_turns]):
             made.frames[None] = frames.encode(made.cursor, turns=_turns(listed), newest_us=_newest(listed))
         return made
 
@@ -137,10 +140,6 @@ class Source:
 
 def _may_stream() -> Q:
     return Q(status="running") | Q(end_us__gt=time.time_ns() // 1000 - AFTERGLOW_US)
-
-
-def _is_turn(row: Row) -> bool:
-    return row.role in ("turn", "session") or row.logical_calls is not None
 
 
 def _turns(found: list[Row]) -> frames.Columns:

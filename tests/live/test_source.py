@@ -40,7 +40,8 @@ def test_a_turn_grows_frame_by_frame(record: Any) -> None:
     assert nodes[attempt]["role"] == "attempt"
     assert nodes[attempt]["status"] == "running"
     assert nodes[nodes[attempt]["parent_uuid"]]["role"] == "logical_call"
-    assert agent.turn in json.loads(changes.frames[None])["turns"]["uuid"]
+    listed = json.loads(changes.frames[None])["turns"]["uuid"]
+    assert agent.turn in listed and agent.session not in listed
     assert source.changes(changes.cursor, {turn}, True).frames == {}
 
 

@@ -1,0 +1,105 @@
+"""Pokes between processes, here between two hubs on one channel layer."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from channels.layers import InMemoryChannelLayer
+
+from relayweb.live import hub, pokes
+from tests.live.test_hub import TURN, Record, soon
+
+
+@pytest.fixture
+def layer(monkeypatch: pytest.MonkeyPatch) -> InMemoryChannelLayer:
+    shared = InMemoryChannelLayer()
+    monkeypatch.setattr(hub, "shared_layer", lambda: shared)
+    monkeypatch.setattr(hub, "POLL_SECONDS", 30)
+    return shared
+
+
+async def test_a_commit_in_one_process_reaches_the_viewers_of_another(layer: Any) -> None:
+    here, there = hub.Hub(Record()), hub.Hub(Record())
+    here.start()
+    there.start()
+    topic = await there.watch(TURN, asyncio.Event())
+    await asyncio.sleep(0.1)
+    record: Any = there.source
+    record.commit(TURN, poke=False)  # the record is shared; only the other process knows that it changed
+    here.poke(record.seq)
+    await soon(lambda: topic.after(0))
+    await here.close()
+    await there.close()
+
+
+async def test_a_layer_that_fails_is_tried_again(layer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pokes, "RETRY_SECONDS", 0.01)
+    failing = iter([ConnectionError("gone")] * 3)
+    new_channel = layer.new_channel
+
+    async def flaky(prefix: str) -> str:
+        if error := next(failing, None):
+            raise error
+        return str(await new_channel(prefix))
+
+    monkeypatch.setattr(layer, "new_channel", flaky)
+    woken = asyncio.Event()
+    told = pokes.Pokes(layer, woken.set)
+    told.start()
+    await soon(lambda: layer.groups)
+    await layer.group_send(pokes.GROUP, {"type": "poke", "from": "another"})
+    await asyncio.wait_for(woken.wait(), 3)
+    await told.close()
+    assert not layer.groups.get(pokes.GROUP)
+
+
+async def test_a_process_does_not_wake_itself(layer: Any) -> None:
+    woken = asyncio.Event()
+    told = pokes.Pokes(layer, woken.set)
+    told.start()
+    await soon(lambda: layer.groups)
+    told.tell()
+    await asyncio.sleep(0.2)
+    assert not woken.is_set()
+    await told.close()
+
+
+def test_one_process_needs_no_layer() -> None:
+    assert pokes.shared_layer() is None
+
+
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="needs redis-server")
+async def test_pokes_travel_over_redis(tmp_path: Path) -> None:
+    from channels_redis.core import RedisChannelLayer
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        ["redis-server", "--port", str(port), "--save", "", "--dir", str(tmp_path)], stdout=subprocess.DEVNULL
+    )
+    try:
+        url = f"redis://127.0.0.1:{port}"
+        woken = asyncio.Event()
+        here, there = (
+            pokes.Pokes(RedisChannelLayer([url]), lambda: None),
+            pokes.Pokes(RedisChannelLayer([url]), woken.set),
+        )
+        here.start()
+        there.start()
+        async with asyncio.timeout(15):
+            while not woken.is_set():
+                here.tell()
+                await asyncio.sleep(0.1)
+        for one in (here, there):
+            await one.close()
+            await one._layer.close_pools()
+    finally:
+        server.terminate()
+        server.wait(10)
