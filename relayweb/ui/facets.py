@@ -229,9 +229,14 @@ def spread(found: dict[str, Any]) -> dict[str, Any]:
 def axis(from_us: int, to_us: int, now_us: int | None = None) -> list[str]:
     """Five labels, from the first moment to the last, as ages in the coarsest unit that tells them apart."""
     now = now_us if now_us is not None else int(time.time() * 1e6)
-    ages = [max(0, now - (from_us + (to_us - from_us) * i // 4)) for i in range(5)]
-    for length, name in ((86_400e6, "d"), (3_600e6, "h"), (60e6, "m"), (1e6, "s")):
-        counts = [round(us / length) for us in ages]
-        if len(set(counts)) == len(counts):
-            break
+    ages = [max(0.0, now - (from_us + (to_us - from_us) * i // 4)) for i in range(5)]
+    counts, name = _told_apart(ages)
     return [f"−{count:,} {name}".replace(",", "\u202f") if count else "now" for count in counts]
+
+
+UNITS = ((86_400e6, "d"), (3_600e6, "h"), (60e6, "m"), (1e6, "s"))
+
+
+def _told_apart(ages: list[float]) -> tuple[list[int], str]:
+    counted = [([round(us / length) for us in ages], name) for length, name in UNITS]
+    return next((found for found in counted if len(set(found[0])) == len(ages)), counted[-1])
