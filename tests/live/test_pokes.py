@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,32 +75,34 @@ def test_one_process_needs_no_layer() -> None:
     assert pokes.shared_layer() is None
 
 
-@pytest.mark.skipif(shutil.which("redis-server") is None, reason="needs redis-server")
-async def test_pokes_travel_over_redis(tmp_path: Path) -> None:
-    from channels_redis.core import RedisChannelLayer
-
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[str]:
+    """Address of a redis server of our own."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("needs redis-server")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    server = subprocess.Popen(
-        ["redis-server", "--port", str(port), "--save", "", "--dir", str(tmp_path)], stdout=subprocess.DEVNULL
-    )
-    try:
-        url = f"redis://127.0.0.1:{port}"
-        woken = asyncio.Event()
-        here, there = (
-            pokes.Pokes(RedisChannelLayer([url]), lambda: None),
-            pokes.Pokes(RedisChannelLayer([url]), woken.set),
-        )
-        here.start()
-        there.start()
-        async with asyncio.timeout(15):
-            while not woken.is_set():
-                here.tell()
-                await asyncio.sleep(0.1)
-        for one in (here, there):
-            await one.close()
-            await one._layer.close_pools()
-    finally:
-        server.terminate()
-        server.wait(10)
+    command = ["redis-server", "--port", str(port), "--save", "", "--dir", str(tmp_path)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    yield f"redis://127.0.0.1:{port}"
+    server.terminate()
+    server.wait(10)
+
+
+async def test_pokes_travel_over_redis(redis: str) -> None:
+    from channels_redis.core import RedisChannelLayer
+
+    woken = asyncio.Event()
+    layers = [RedisChannelLayer([redis]) for _ in range(2)]
+    here, there = pokes.Pokes(layers[0], lambda: None), pokes.Pokes(layers[1], woken.set)
+    here.start()
+    there.start()
+    async with asyncio.timeout(15):
+        while not woken.is_set():
+            here.tell()
+            await asyncio.sleep(0.1)
+    await here.close()
+    await there.close()
+    for layer in layers:
+        await layer.close_pools()
