@@ -74,6 +74,9 @@ class Batches:
                 # The sender cannot be told and would not send again: hold on to it, and to the socket.
                 logger.error("websocket: the record cannot be written, trying again: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
-        for rejection in self._tally.rejected:
-            logger.warning("websocket: message %d rejected: %s", rejection["line"], rejection["error"])
-        self._tally.rejected.clear()
+        if rejected := self._tally.rejected:
+            first, more = rejected[0], len(rejected) - 1 + self._tally.rejected_more
+            also = f", and {more} more" if more else ""
+            logger.warning("websocket: line %d rejected: %s%s", first["line"], first["error"], also)
+            rejected.clear()
+            self._tally.rejected_more = 0

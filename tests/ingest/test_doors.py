@@ -202,7 +202,7 @@ def test_a_websocket_takes_events_and_lines_as_text_and_bytes(served: Served) ->
         sink.send("not json")
         sink.send(json.dumps(mark()))
         until(lambda: count(served) == before + 5)
-    until(lambda: "message 5 rejected" in served.log.read_text())
+    until(lambda: "websocket: line 5 rejected: not JSON" in served.log.read_text())
 
 
 def test_what_a_websocket_sent_before_it_closed_is_recorded(served: Served) -> None:
