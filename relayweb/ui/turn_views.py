@@ -18,6 +18,7 @@ from relayweb.live import frames
 from relayweb.live.source import turn_frame
 from relayweb.recording import queries
 from relayweb.ui.inspect import fragments, jsonview
+from relayweb.ui.inspect import transcript as talk
 from relayweb.ui.inspect.subject import Subject
 
 View = Callable[..., HttpResponse]
@@ -105,6 +106,16 @@ def spans(request: HttpRequest, turn: UUID) -> HttpResponse:
         "last": (at - 1) * SPANS + len(shown),
     }
     return render(request, "turns/turn_spans.html", context)
+
+
+@_viewer
+def transcript(request: HttpRequest, turn: UUID) -> HttpResponse:
+    """The turn as a conversation, some calls a page."""
+    if queries.turn_row(turn) is None:
+        raise Http404(f"no turn {turn} is on record")
+    number = request.GET.get("page", "1")
+    told = talk.transcript(turn, int(number) if number.isdecimal() else 1)
+    return render(request, "turns/turn_transcript.html", {"uuid": turn, **told})
 
 
 def _subject(turn: UUID, scope: str) -> Subject:

@@ -324,6 +324,20 @@ def test_chunks_at_an_even_pace_are_left_out_until_asked_for(told: Story, open_p
     assert page.locator(".chunks tr.stall").count() == 1
 
 
+def test_the_turn_reads_as_a_conversation(told: Story, open_page: Open, shot: Shot) -> None:
+    page = ready(open_page(f"/turns/{told.turn}/"))
+    page.keyboard.press("t")
+    page.wait_for_selector(".transcript")
+    text = page.locator(".transcript").inner_text()
+    assert text.index("Find out why and fix it.") < text.index("429 rate_limit_exceeded") < text.index("It rounds each line.")
+    assert "4 matches in 2 files" in text and "in test-runner" in text
+    shot(page, "turn-transcript-light")
+    page.locator(".transcript .badge.st-failed").first.click()
+    until(page, "() => document.querySelector('.inspected')?.innerText.includes('failed')")
+    assert "view=transcript" in page.url
+    assert not faults(page)
+
+
 def test_a_phone_shows_all_panes_without_scrolling_sideways(told: Story, open_page: Open, shot: Shot) -> None:
     for width in (PHONE["width"], 360):
         page = ready(open_page(f"/turns/{told.turn}/", viewport={"width": width, "height": 800}, has_touch=True))

@@ -52,6 +52,7 @@ def routes(agent: Agent, attempt: str) -> list[str]:
         reverse("ui:turn-frame", args=[turn]),
         reverse("ui:turn-chunks", args=[turn]) + f"?attempt={attempt}",
         reverse("ui:turn-spans", args=[turn]),
+        reverse("ui:turn-transcript", args=[turn]),
         reverse("ui:turn-scope", args=[turn, attempt]),
         reverse("ui:turn-value", args=[turn, attempt]) + "?of=request",
         reverse("ui:turn-chunk-table", args=[turn, attempt]),
@@ -98,7 +99,7 @@ def test_what_is_not_on_record_is_not_found(told: Any, viewer: Client) -> None:
 
 def routes_of_another(attempt: str) -> list[str]:
     other = uuid4()
-    return [reverse(f"ui:{name}", args=[other]) for name in ("turn", "turn-frame", "turn-spans")]
+    return [reverse(f"ui:{name}", args=[other]) for name in ("turn", "turn-frame", "turn-spans", "turn-transcript")]
 
 
 @pytest.mark.parametrize(

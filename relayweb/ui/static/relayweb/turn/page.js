@@ -214,14 +214,16 @@ function showFollow() {
   button.hidden = !model.running && !timeline.follow;
 }
 
-function showTable(on) {
-  state.view = on ? "table" : undefined;
+/** The same turn as "lanes", "table" or "transcript". */
+function show(view) {
+  const others = ["table", "transcript"];
+  state.view = others.includes(view) ? view : undefined;
   writeUrl();
   const table = page.querySelector("#spans");
-  table.hidden = !on;
-  timeline.hidden = on;
-  for (const button of page.querySelectorAll("[data-view]")) button.setAttribute("aria-pressed", String((button.dataset.view === "table") === on));
-  if (on) loadTable(table.dataset.src);
+  table.hidden = !state.view;
+  timeline.hidden = Boolean(state.view);
+  for (const button of page.querySelectorAll("[data-view]")) button.setAttribute("aria-pressed", String(button.dataset.view === (state.view ?? "lanes")));
+  if (state.view) loadTable(table.dataset[state.view]);
   else timeline.dirty();
 }
 
@@ -264,7 +266,8 @@ const keys = {
   L: verbs.follow,
   l: verbs.follow,
   v: () => cycleForm(),
-  T: () => showTable(state.view !== "table"),
+  T: () => show(state.view === "table" ? "lanes" : "table"),
+  t: () => show(state.view === "transcript" ? "lanes" : "transcript"),
   ArrowLeft: (event) => document.activeElement === document.body && tree.key(event),
   ArrowRight: (event) => document.activeElement === document.body && tree.key(event),
   ...Object.fromEntries(panes.map((where, k) => [String(k + 1), () => page.querySelector(where)?.focus()])),
@@ -304,12 +307,14 @@ function listen() {
     const button = event.target.closest("[data-verb], [data-view], [data-page], [data-select-row]");
     if (!button) return;
     if (button.dataset.verb in verbs) verbs[button.dataset.verb]();
-    else if (button.dataset.view) showTable(button.dataset.view === "table");
+    else if (button.dataset.view) show(button.dataset.view);
     else if (button.dataset.page) loadTable(button.dataset.page);
     else if (button.dataset.selectRow) selectUuid(button.dataset.selectRow);
     else return;
     button.closest("details.menu")?.removeAttribute("open");
   });
+  // Messages of the transcript have the same buttons as those of the inspector.
+  page.querySelector("#spans").addEventListener("click", (event) => inspector.click(event));
   page.querySelector(".filter input").addEventListener("input", (event) => {
     const left = tree.filter(event.target.value.trim());
     page.querySelector("[data-filter-said]").textContent = event.target.value ? `${left} rows` : "";
@@ -351,7 +356,7 @@ function restore(old = {}) {
     timeline.select(i);
     inspector.show();
   }
-  if ((state.view === "table") !== (old.view === "table")) showTable(state.view === "table");
+  if (state.view !== old.view) show(state.view);
   timeline.dirty();
 }
 
