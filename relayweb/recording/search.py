@@ -109,7 +109,7 @@ class Indexer:
 
     PAUSE = 0.5
     """Seconds of silence before it begins, so that it does not compete with a burst."""
-    LATEST = 5.0
+    LATEST = 30.0
     """Seconds after which it begins all the same."""
 
     def __init__(self) -> None:
