@@ -14,6 +14,11 @@ settings.register_profile("relayweb", deadline=None, suppress_health_check=[Heal
 settings.load_profile("relayweb")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # From its first use on Playwright keeps an event loop running, beside which no test of asyncio can run one.
+    items.sort(key=lambda item: "chromium" in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
     """Starts servers on fresh homes, and stops them after the test: `serve(RELAYWEB_MAX_BODY="1000")`."""
