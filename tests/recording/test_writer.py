@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -44,7 +43,7 @@ async def test_a_receipt_comes_after_the_commit_and_counts_lines(recording: Writ
     receipt = await recording.submit(body)
     assert (receipt.accepted, receipt.duplicates, [r.line for r in receipt.rejected]) == (1, 1, [4, 6])
     assert "JSON" in receipt.rejected[0].error and "uuid" in receipt.rejected[1].error
-    assert await asyncio.to_thread(Event.objects.count) == 1
+    assert recording.counters()["events"] == 1
 
 
 async def test_one_event_may_be_spread_over_several_lines(recording: Writer) -> None:

@@ -1,0 +1,148 @@
+"""Forgetting old turns, and finding what is broken."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from relayweb.recording import integrity, retention
+from relayweb.recording.models import ChunkBlock, Content, Event, Rewrite, Scope, Turn
+from relayweb.recording.recorder import Line
+from tests.recording import streams
+from tests.recording.streams import OK, answer, at, chunk, mark, request, scope, uid
+from tests.recording.test_lossless import values
+
+Record = Callable[..., list[Line]]
+LONG = "shared by all turns " * 60
+
+
+def turn(record: Record, ms: float, session: str | None = None, text: str = "own") -> tuple[str, str]:
+    """A finished turn with a streamed call; returns session and turn."""
+    session, turn, call = session or uid(), uid(), uid()
+    common: Any = {"category": "llm", "name": "openai.chat_completions"}
+    data = request(f"{text} {ms} " * 40)
+    data["content"]["messages"].insert(0, {"role": "system", "content": LONG})
+    record(
+        scope("start", session, None, ms, name="relay.session", category="agent"),
+        scope("start", turn, session, ms, name="relay.turn"),
+        scope("start", call, turn, ms, data=data, **common),
+        chunk(call, 0, ms + 1),
+        mark("relay.rewrite", call, ms + 1, {"key": "k", "result": "hit", "mode": "enforce"}),
+        scope("end", call, turn, ms + 2, data=answer(text), metadata=OK, **common),
+        scope("end", turn, session, ms + 3, name="relay.turn", data={"outcome": "success"}),
+        scope("end", session, None, ms + 4, name="relay.session", category="agent"),
+    )
+    return session, turn
+
+
+def whole() -> None:
+    assert list(integrity.problems()) == []
+
+
+def us(ms: float) -> int:
+    return int(at(ms, "us"))
+
+
+def test_old_turns_go_with_all_that_is_theirs_and_shared_content_stays(record: Record) -> None:
+    turn(record, 0)
+    _, kept = turn(record, 10_000)
+    before = Content.objects.count()
+    done = retention.older_than(us(5_000))
+    assert (done.turns, [str(t.uuid) for t in Turn.objects.all()]) == (2, [kept])  # a turn, and its session
+    assert (Event.objects.count(), ChunkBlock.objects.count(), Rewrite.objects.count()) == (7, 1, 1)
+    assert 0 < Content.objects.count() < before
+    assert LONG in json.dumps(values())
+    whole()
+
+
+def test_a_session_goes_with_its_last_turn_only(record: Record) -> None:
+    session, _ = turn(record, 0)
+    turn(record, 10_000, session)
+    retention.older_than(us(5_000))
+    assert Scope.objects.filter(uuid=session).exists() and Turn.objects.count() == 1
+    retention.older_than(us(50_000))
+    assert not Scope.objects.exists() and not Event.objects.exists() and not Content.objects.exists()
+
+
+def test_running_turns_stay_and_stray_marks_go(record: Record) -> None:
+    record(scope("start", uid(), None, 0, name="relay.turn"), mark("note", uid(), 1), mark("note", None, 2))
+    done = retention.older_than(us(5_000))
+    assert (done.turns, done.events, Event.objects.count()) == (0, 2, 1)
+
+
+def test_recording_goes_on_after_a_prune_although_it_remembered_what_has_gone(record: Record) -> None:
+    session, _ = turn(record, 0)
+    retention.older_than(us(5_000))
+    turn(record, 10_000, session)
+    whole()
+    assert Turn.objects.count() == 1 and LONG in json.dumps(values())
+
+
+def test_the_oldest_turns_go_until_the_record_is_small_enough(record: Record) -> None:
+    for i in range(60):
+        turn(record, i * 100, text=f"{i} " * 300)
+    limit = retention.used_bytes() - 1
+    done = retention.down_to(limit)
+    assert 0 < done.turns <= 60
+    if connection.vendor == "sqlite" and Turn.objects.exists():
+        assert retention.used_bytes() <= limit
+    whole()
+
+
+def test_the_command_prunes_by_query_and_says_what_has_gone(record: Record) -> None:
+    turn(record, 0)
+    turn(record, 10)
+    out = io.StringIO()
+    call_command("prune", query="status:ok", quiet=True, stdout=out)
+    assert not Turn.objects.exists() and "forgot 2 turns" in out.getvalue()
+
+
+@pytest.mark.parametrize(("option", "told"), [("older_than", "30d"), ("max_size", "2GB"), ("query", "foo")])
+def test_the_command_says_how_to_write_what_it_cannot_read(record: Record, option: str, told: str) -> None:
+    with pytest.raises(CommandError, match=told):
+        call_command("prune", **{option: "foo:bar"}, quiet=True)
+
+
+def broken(sql: str) -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+    return [kind for kind, _ in integrity.problems()]
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("DELETE FROM recording_content WHERE kind = 1", "an event cannot be read"),
+        ("UPDATE recording_content SET body = 'x' WHERE kind = 0", "a content cannot be read"),
+        ("DELETE FROM recording_content WHERE kind = 2", "a chunk block refers to a content that is not there"),
+        ("UPDATE recording_event SET at_ns = at_ns + 1", "an event is not what its digest says"),
+        ("UPDATE recording_event SET seq = seq + 1000", "an event has a number that was never given"),
+        ("UPDATE recording_chunkblock SET count = 9", "a chunk block is not what its row says"),
+        ("DELETE FROM recording_scope WHERE role = 'attempt'", "an event has no scope that shows it"),
+        ("DELETE FROM recording_event WHERE kind = 1", "a scope refers to an event that is not its own"),
+        ("UPDATE recording_scope SET attempts = 5 WHERE role = 'turn'", "a turn does not add up"),
+    ],
+)
+def test_damage_is_found_and_named(record: Record, sql: str, told: str) -> None:
+    turn(record, 0, text="large " * 200)
+    whole()
+    if connection.vendor == "postgresql":
+        sql = sql.replace("'x'", "'x'::bytea")
+    assert told in broken(sql)
+
+
+def test_check_runs_djangos_checks_and_says_what_it_looked_at(record: Record) -> None:
+    turn(record, 0)
+    out = io.StringIO()
+    call_command("check", stdout=out)
+    assert "no issues" in out.getvalue() and "the record is whole" in out.getvalue()
+    broken("UPDATE recording_chunkblock SET count = 9")
+    with pytest.raises(CommandError, match="1 problem"):
+        call_command("check", stdout=out, stderr=io.StringIO())
+    assert streams.T0
