@@ -324,12 +324,35 @@ def test_chunks_at_an_even_pace_are_left_out_until_asked_for(told: Story, open_p
     assert page.locator(".chunks tr.stall").count() == 1
 
 
+def test_a_press_on_the_axis_shows_what_was_open_then(told: Story, open_page: Open, shot: Shot) -> None:
+    page = ready(open_page(f"/turns/{told.turn}/"))
+    at = page.evaluate(
+        """() => { const t = relayTurn.timeline, box = t.axis.getBoundingClientRect(); const { from, to } = t.view;
+             const left = t.size.gutter + 10, right = t.size.width - 64; return [box.left + left + (right - left) * (7 - from) / (to - from), box.top + 11]; }"""
+    )
+    page.mouse.click(*at)
+    page.wait_for_selector(".moment")
+    until(page, "() => document.querySelector('.saidsofar')?.textContent.includes('think 39')")
+    text = page.locator(".moment").inner_text()
+    assert "attempt 2" in text and "word7" in text and "more0" not in text and "search_code" not in text
+    shot(page, "turn-moment-light")
+    before = page.locator(".saidsofar").inner_text()
+    page.keyboard.press(".")
+    until(page, "(t) => document.querySelector('.saidsofar')?.innerText !== t", before)
+    page.keyboard.press("Escape")
+    assert page.locator(".moment").count() == 0
+
+
 def test_the_turn_reads_as_a_conversation(told: Story, open_page: Open, shot: Shot) -> None:
     page = ready(open_page(f"/turns/{told.turn}/"))
     page.keyboard.press("t")
     page.wait_for_selector(".transcript")
     text = page.locator(".transcript").inner_text()
-    assert text.index("Find out why and fix it.") < text.index("429 rate_limit_exceeded") < text.index("It rounds each line.")
+    assert (
+        text.index("Find out why and fix it.")
+        < text.index("429 rate_limit_exceeded")
+        < text.index("It rounds each line.")
+    )
     assert "4 matches in 2 files" in text and "in test-runner" in text
     shot(page, "turn-transcript-light")
     page.locator(".transcript .badge.st-failed").first.click()

@@ -4,6 +4,7 @@ import { clock, money, short, span } from "../../../relayweb/ui/static/relayweb/
 import { drawAxis, drawLanes, nodeAt, timeScale } from "../../../relayweb/ui/static/relayweb/turn/drawing.js";
 import { layout } from "../../../relayweb/ui/static/relayweb/turn/lanes.js";
 import { brushPart, drawBrush, drawMiniature } from "../../../relayweb/ui/static/relayweb/turn/minimap.js";
+import { chunksBy, openAt } from "../../../relayweb/ui/static/relayweb/turn/past.js";
 import { reveal, rows } from "../../../relayweb/ui/static/relayweb/turn/rows.js";
 import { lowerBound, scale, ticks } from "../../../relayweb/ui/static/relayweb/turn/shapes.js";
 import { drawStrip } from "../../../relayweb/ui/static/relayweb/turn/strip.js";
@@ -166,4 +167,14 @@ test("numbers read the same everywhere", () => {
   assert.deepEqual([[105, 1], [62.25, 0.01], [0.5, 0.1], [3661, 1]].map(([t, s]) => clock(t, s)), ["1:45", "1:02.25", "0.5 s", "1:01:01"]);
   assert.deepEqual([950, 6900, 1_200_000, null].map(short), ["950", "6.9k", "1.2M", "–"]);
   assert.deepEqual([0.412, 12.3, 0.0001, null].map(money), ["$0.412", "$12.30", "<$0.001", "–"]);
+});
+
+test("what was open at a moment is what had begun and not ended", () => {
+  const m = model();
+  const open = (t) => openAt(m, t, NaN).map((i) => m.col.uuid[i]);
+  assert.deepEqual(open(5), ["turn", "call", "a2"]);
+  assert.deepEqual(open(3), ["turn", "call"]);
+  assert.deepEqual(open(-1), []);
+  assert.equal(chunksBy({ t: Float64Array.from([1, 2, 3, 0]), count: 3 }, 2), 2);
+  assert.equal(chunksBy(undefined, 2), 0);
 });

@@ -406,6 +406,11 @@ function drawLabels(frame, lane, labels, mid) {
 }
 
 function nowLine({ ctx, scene, size, palette, x }) {
+  const then = Math.round(x(scene.at ?? NaN));
+  if (then >= size.gutter && then < size.width) {
+    ctx.fillStyle = palette.ink;
+    ctx.fillRect(then, 0, 1, size.height);
+  }
   const px = Math.round(x(scene.now));
   if (!(px >= size.gutter && px < size.width)) return;
   ctx.fillStyle = palette.accent;
@@ -488,7 +493,9 @@ export function drawAxis(ctx, scene, view, size, palette) {
     ctx.fillStyle = palette["text-3"];
     ctx.fillText(text, px + 4, 11);
   }
-  if (!Number.isNaN(now)) nowFlag(ctx, scene, now, size, palette);
+  if (!Number.isNaN(now)) flag(ctx, `now ${clock(scene.now, 0.1)}`, now, size, palette.accent, palette);
+  const then = x(scene.at ?? NaN);
+  if (!Number.isNaN(then)) flag(ctx, clock(scene.at, 0.01), then, size, palette.ink, palette);
   if (narrow) return;
   ctx.fillStyle = palette.surface;
   ctx.fillRect(0, 0, size.gutter, 22);
@@ -500,13 +507,13 @@ export function drawAxis(ctx, scene, view, size, palette) {
   ctx.fillText("time since the turn began", 12, 11);
 }
 
-function nowFlag(ctx, scene, now, size, palette) {
-  const text = `now ${clock(scene.now, 0.1)}`;
+/** A time on the axis, in a box as wide as its longest like, so that it does not tremble while it counts. */
+function flag(ctx, text, at, size, colour, palette) {
   const face = font(palette, 500);
-  const width = textWidth(ctx, face, `now ${clock(scene.now, 0.1).replace(/\d/g, "0")}`) + 10;
-  if (now < size.gutter || now > size.width + width) return;
-  const left = Math.min(Math.max(now - width / 2, size.gutter + 2), size.width - width - 2);
-  ctx.fillStyle = palette.accent;
+  const width = textWidth(ctx, face, text.replace(/\d/g, "0")) + 10;
+  if (at < size.gutter || at > size.width + width) return;
+  const left = Math.min(Math.max(at - width / 2, size.gutter + 2), size.width - width - 2);
+  ctx.fillStyle = colour;
   box(ctx, left, 3, width, 16, 3);
   ctx.fill();
   ctx.font = face;

@@ -5,6 +5,7 @@ import { typing } from "../shell.js";
 import { splitters } from "../splitters.js";
 import { Inspector } from "./inspector.js";
 import { LLM, RUNNING, STATUSES, TurnModel } from "./model.js";
+import { Moment } from "./moment.js";
 import "./timeline.js";
 import { element, glyph } from "./tree.js";
 import { attemptsOf, name } from "./words.js";
@@ -145,6 +146,28 @@ function foot() {
 // ---- Selection ----
 const inspector = new Inspector(page.querySelector("#inspector"), { url: (scope) => scopeUrl.replace("00000000-0000-0000-0000-000000000000", scope), model, state, stream, texts, changed: () => writeUrl(), select: selectUuid });
 
+const moment = new Moment(page.querySelector("#pane-3"), {
+  model, now, load, texts, sheet: tree.dataset.icons,
+  select: (i) => {
+    moment.close();
+    select(i);
+  },
+  closed: () => timeline.travel(NaN),
+});
+
+/** Steps the moment through what happened: the next start, end or chunk of what is open. */
+function stepMoment(by) {
+  const times = new Set();
+  for (let i = 0; i < model.count; i += 1) {
+    times.add(model.start[i]);
+    if (!Number.isNaN(model.end[i])) times.add(model.end[i]);
+  }
+  for (const chunks of model.chunks.values()) for (let k = 0; k < chunks.count; k += 1) times.add(chunks.t[k]);
+  const sorted = [...times].sort((a, b) => a - b);
+  const next = by > 0 ? sorted.find((t) => t > timeline.at + 1e-6) : sorted.findLast((t) => t < timeline.at - 1e-6);
+  if (next !== undefined) timeline.travel(next);
+}
+
 function select(i, { push = true, from = null, chased = false } = {}) {
   if (i < 0) return;
   if (!chased) chasing = false;
@@ -257,8 +280,9 @@ const keys = {
   d: () => timeline.pan(0.15),
   f: verbs.fit,
   F: () => timeline.selected >= 0 && timeline.fitTo(timeline.selected),
-  ",": () => stepTime(-1),
-  ".": () => stepTime(1),
+  ",": () => (moment.open ? stepMoment(-1) : stepTime(-1)),
+  ".": () => (moment.open ? stepMoment(1) : stepTime(1)),
+  Escape: () => moment.open && moment.close(),
   e: () => nextError(1),
   E: () => nextError(-1),
   D: () => inspector.diff(),
@@ -293,6 +317,7 @@ function listen() {
     } else if (!same) tree.render();
   });
   page.addEventListener("relay:fit", (event) => timeline.fitTo(event.detail.node));
+  page.addEventListener("relay:travel", ({ detail: { t } }) => !Number.isNaN(t) && moment.show(t));
   page.addEventListener("relay:follow", showFollow);
   let pending = 0;
   page.addEventListener("relay:view", () => {

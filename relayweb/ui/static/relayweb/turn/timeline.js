@@ -15,7 +15,7 @@ const STREAM_WIDTH = 24; // px from which a bar shows its chunks
 class RelayTimeline extends HTMLElement {
   /** @param model TurnModel @param {{now: () => number, load: (nodes: number[]) => void}} source now in seconds, NaN when all is over */
   bind(model, source) {
-    Object.assign(this, { model, source, folds: new Map(), view: { from: 0, to: 1 }, selected: -1, hovered: -1, follow: false, fitted: true });
+    Object.assign(this, { model, source, folds: new Map(), view: { from: 0, to: 1 }, selected: -1, hovered: -1, follow: false, fitted: true, at: NaN });
     this.tabIndex = 0;
     for (const part of ["mini", "axis", "lanes", "over"]) {
       this[part] = document.createElement("canvas");
@@ -105,7 +105,7 @@ class RelayTimeline extends HTMLElement {
     this.spacer.style.height = `${Math.max(0, size.full - size.height)}px`;
     this.window.style.height = `${size.height}px`;
     const now = this.source.now();
-    this.scene = { model: this.model, lanes: this.rows, laneOf: this.laneOf, now, selected: this.selected, chosen: this.rowOf(this.selected) };
+    this.scene = { model: this.model, lanes: this.rows, laneOf: this.laneOf, now, selected: this.selected, chosen: this.rowOf(this.selected), at: this.at };
     drawLanes(context2d(this.lanes, size.width, size.height), this.scene, this.view, size, this.palette);
     drawAxis(context2d(this.axis, size.width, 22), this.scene, this.view, size, this.palette);
     this.drawMini(size.width);
@@ -280,6 +280,13 @@ class RelayTimeline extends HTMLElement {
       this.mini.style.cursor = { from: "ew-resize", to: "ew-resize", both: "grab", new: "crosshair" }[part];
     });
     this.mini.addEventListener("dblclick", () => this.fit());
+    this.axis.addEventListener("pointerdown", (event) => {
+      this.axis.setPointerCapture(event.pointerId);
+      this.scrub(event);
+    });
+    this.axis.addEventListener("pointermove", (event) => {
+      if (event.buttons === 1) this.scrub(event);
+    });
   }
 
   nodeUnder(event) {
@@ -358,6 +365,19 @@ class RelayTimeline extends HTMLElement {
     const below = event.clientY - box.top + 16;
     this.tip.style.left = `${Math.max(4, Math.min(event.clientX - box.left + 12, box.width - this.tip.offsetWidth - 8))}px`;
     this.tip.style.top = `${below + this.tip.offsetHeight > box.height ? below - this.tip.offsetHeight - 28 : below}px`;
+  }
+
+  /** Goes to a moment: the page then shows what was open at it. */
+  scrub(event) {
+    if (event.offsetX < this.size.gutter) return;
+    const last = Math.max(this.model.latest, this.source.now() || 0);
+    this.travel(Math.min(last, Math.max(0, timeScale(this.view, this.size).invert(event.offsetX))));
+  }
+
+  travel(t) {
+    this.at = t;
+    this.dirty();
+    this.dispatchEvent(new CustomEvent("relay:travel", { bubbles: true, detail: { t } }));
   }
 
   brush(down) {
