@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from adapters.plugins import PLUGINS
-from adapters.scopes import Scope, bounded, emit
+from adapters.scopes import Scope, bounded, emit, keep_an_exit_thread
 from adapters.sessions import (
     EXECUTION_SURFACE_KEY,
     RUNTIME_INSTANCE_KEY,
@@ -73,6 +73,7 @@ class RelayRuntime:
         self._closing = False
         self._finished = threading.Event()
         self.plugins_active = plugins_toml is not None and PLUGINS.join(self.runtime_id, self._relay, plugins_toml)
+        keep_an_exit_thread()
         atexit.register(self._at_exit)
 
     @property

@@ -9,6 +9,9 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import logging
+import os
+import queue
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -48,13 +51,39 @@ def bounded(operation: Callable[[], T], *, seconds: float | None = None) -> T:
 
     try:
         threading.Thread(target=work, name="relay-native", daemon=True).start()
-    except RuntimeError:  # Python 3.12 and later start no thread while the interpreter exits
-        return operation()
+    except RuntimeError:
+        if _exit_jobs is None:
+            raise
+        _exit_jobs.put(work)
     if not done.wait(seconds):
         raise NativeTimeout(f"a Relay operation did not return within {seconds:g} s")
     if outcome[1] is not None:
         raise outcome[1]
     return outcome[0]  # type: ignore[no-any-return]
+
+
+_exit_jobs: queue.SimpleQueue[Callable[[], None]] | None = None
+
+
+def keep_an_exit_thread() -> None:
+    """Have a thread at hand for `bounded` while the interpreter exits, when Python 3.12 and later start none."""
+    global _exit_jobs
+    if _exit_jobs is None and sys.version_info >= (3, 12):
+        _exit_jobs = queue.SimpleQueue()
+        threading.Thread(target=_run_exit_jobs, args=(_exit_jobs,), name="relay-native-exit", daemon=True).start()
+
+
+def _run_exit_jobs(jobs: queue.SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        jobs.get()()
+
+
+def _forget_exit_thread() -> None:
+    global _exit_jobs
+    _exit_jobs = None
+
+
+os.register_at_fork(after_in_child=_forget_exit_thread)
 
 
 class Scope:
