@@ -12,7 +12,7 @@ from relayweb.access.models import Token
 
 @admin.register(Token)
 class TokenAdmin(admin.ModelAdmin[Token]):
-    list_display = ["name", "scope", "hint", "created_at", "revoked_at"]
+    list_display = ["name", "scope", "hint", "per_minute", "created_at", "revoked_at"]
     list_filter = ["scope"]
     search_fields = ["name"]
     actions = ["revoke"]

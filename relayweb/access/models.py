@@ -20,6 +20,9 @@ class Token(models.Model):
     # Unique, because every request at a door looks a token up by it.
     digest = models.BinaryField(max_length=32, unique=True, editable=False)
     hint = models.CharField(max_length=4, editable=False, help_text="The last characters, to tell tokens apart.")
+    per_minute = models.PositiveIntegerField(
+        "requests a minute", null=True, blank=True, help_text="Empty: as many as come. A websocket counts once."
+    )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import re
 import secrets
 import time
@@ -19,6 +20,7 @@ from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
 from relayweb.access.models import Token
+from relayweb.access.throttle import Throttle
 
 _FORM = re.compile(r"rw_(ingest|gateway|read)_[A-Za-z0-9_-]{43}")
 
@@ -26,16 +28,31 @@ _FORM = re.compile(r"rw_(ingest|gateway|read)_[A-Za-z0-9_-]{43}")
 _FRESH_SECONDS = 2.0
 # With the database gone, tokens seen before stay good: the recorder's faults must not stop the agent.
 _known: dict[bytes, tuple[Token, float]] = {}
+# Wrong tokens just seen: a client that goes on trying one asks the database nothing.
+_unknown: dict[bytes, float] = {}
+_MOST_UNKNOWN = 1000
+_throttle = Throttle()
+WRONG_TOKENS = 100
+"""Different wrong tokens a minute from one address. Tokens that were good before are not held back by them."""
 # A thread of its own: Django's shared thread may be busy with a slow page while a door waits.
 _lookups = ThreadPoolExecutor(1, thread_name_prefix="relayweb-access")
 
 
-def create(name: str, scope: str) -> str:
+class TooMany(Exception):
+    """A token, or an address with wrong tokens, has come too often. `retry_after` is in whole seconds."""
+
+    def __init__(self, reason: str, wait: float) -> None:
+        self.retry_after = math.ceil(wait)
+        super().__init__(f"{reason}; try again in {self.retry_after} s")
+
+
+def create(name: str, scope: str, per_minute: int | None = None) -> str:
     """Make a token and return its text, which is shown this once and never stored.
 
     Args:
         name: what it is for, as people will see it in lists.
         scope: "ingest", "gateway" or "read".
+        per_minute: requests it is good for in a minute; None for any number.
 
     Raises:
         ValueError: the scope is none of these.
@@ -43,7 +60,7 @@ def create(name: str, scope: str) -> str:
     if scope not in Token.Scope.values:
         raise ValueError(f"scope {scope!r} is none of {', '.join(Token.Scope.values)}")
     raw = f"rw_{scope}_{secrets.token_urlsafe(32)}"
-    Token.objects.create(name=name, scope=scope, digest=_digest(raw), hint=raw[-4:])
+    Token.objects.create(name=name, scope=scope, digest=_digest(raw), hint=raw[-4:], per_minute=per_minute)
     return raw
 
 
@@ -54,22 +71,41 @@ def revoke(token: Token) -> None:
     _known.pop(bytes(token.digest), None)
 
 
-def authenticate(raw: str | None, scope: str) -> Token | None:
-    """The token behind `raw` if it may be used for `scope`, else None."""
+def authenticate(raw: str | None, scope: str, peer: str = "") -> Token | None:
+    """The token behind `raw` if it may be used for `scope`, else None.
+
+    Args:
+        raw: the token's text.
+        scope: what it is to be used for.
+        peer: the address it came from, by which wrong tokens are counted.
+
+    Raises:
+        TooMany: its own limit, or that on wrong tokens from this address, is reached.
+    """
     if not _may_be_a_token(raw, scope):
         return None
     digest = _digest(raw)
-    return _remembered(digest) or _look_up(digest, scope)
+    found = _remembered(digest)
+    if found is None and not _known_wrong(digest, peer):
+        found = _look_up(digest, scope, peer)
+    return _within_its_limit(found)
 
 
-async def aauthenticate(raw: str | None, scope: str) -> Token | None:
+async def aauthenticate(raw: str | None, scope: str, peer: str = "") -> Token | None:
     """As `authenticate`, without blocking the event loop."""
     if not _may_be_a_token(raw, scope):
         return None
     digest = _digest(raw)
-    if token := _remembered(digest):
-        return token
-    return await asyncio.get_running_loop().run_in_executor(_lookups, _look_up_in_thread, digest, scope)
+    found = _remembered(digest)
+    if found is None and not _known_wrong(digest, peer):
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(_lookups, _look_up_in_thread, digest, scope, peer)
+    return _within_its_limit(found)
+
+
+def peer_of(asgi_scope: Mapping[str, Any]) -> str:
+    """The address of the other side of a connection."""
+    return str((asgi_scope.get("client") or [""])[0])
 
 
 def from_scope(asgi_scope: Mapping[str, Any]) -> str | None:
@@ -106,21 +142,42 @@ def _remembered(digest: bytes) -> Token | None:
     return token if time.monotonic() - seen < _FRESH_SECONDS else None
 
 
-def _look_up(digest: bytes, scope: str) -> Token | None:
+def _known_wrong(digest: bytes, peer: str) -> bool:
+    """Whether a token was wrong a moment ago. Raises TooMany for an address that brings new ones all the time."""
+    if digest in _known:
+        return False
+    if time.monotonic() - _unknown.get(digest, float("-inf")) < _FRESH_SECONDS:
+        return True
+    if wait := _throttle.wait(peer, WRONG_TOKENS, 60):
+        raise TooMany("too many wrong tokens from this address", wait)
+    return False
+
+
+def _within_its_limit(token: Token | None) -> Token | None:
+    if token and token.per_minute and (wait := _throttle.take(token.pk, token.per_minute, 60)):
+        raise TooMany(f"this token is good for {token.per_minute} requests a minute", wait)
+    return token
+
+
+def _look_up(digest: bytes, scope: str, peer: str) -> Token | None:
     try:
         token = Token.objects.filter(digest=digest, scope=scope, revoked_at=None).first()
     except DatabaseError:
         return _known.get(digest, (None, 0.0))[0]
     if token is None:
         _known.pop(digest, None)
+        if len(_unknown) >= _MOST_UNKNOWN:
+            _unknown.clear()
+        _unknown[digest] = time.monotonic()
+        _throttle.count(peer, WRONG_TOKENS, 60)
     else:
         _known[digest] = (token, time.monotonic())
     return token
 
 
-def _look_up_in_thread(digest: bytes, scope: str) -> Token | None:
+def _look_up_in_thread(digest: bytes, scope: str, peer: str) -> Token | None:
     close_old_connections()
     try:
-        return _look_up(digest, scope)
+        return _look_up(digest, scope, peer)
     finally:
         close_old_connections()

@@ -14,6 +14,7 @@ from ninja import NinjaAPI, Query
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
 from relayweb import health as process_health
+from relayweb.access import tokens
 from relayweb.api import schemas
 from relayweb.api.auth import MEND, reader
 from relayweb.intercepts import publish
@@ -29,7 +30,10 @@ def _readers_only(view: Callable[..., HttpResponse]) -> Callable[..., HttpRespon
 
     @wraps(view)
     def guarded(request: HttpRequest, **more: Any) -> HttpResponse:
-        return view(request, **more) if reader(request) else _nobody(request)
+        try:
+            return view(request, **more) if reader(request) else _nobody(request)
+        except tokens.TooMany as error:
+            return _too_many(request, error)
 
     return guarded
 
@@ -50,7 +54,7 @@ Offset = Annotated[int, Query(ge=0)]
 Cursor = Annotated[str | None, Query(description="`next` of the page before.")]
 Search = Annotated[str, Query(description='Like the search bar: status:failed model:gpt-* retries:>0 "text".')]
 
-_PROBLEMS: dict[Any, Any] = {400: schemas.Problem, 401: schemas.Problem, 404: schemas.Problem}
+_PROBLEMS: dict[Any, Any] = {400: schemas.Problem, 401: schemas.Problem, 404: schemas.Problem, 429: schemas.Problem}
 
 
 def _answer(content: Any, status: int = 200) -> HttpResponse:
@@ -178,6 +182,13 @@ def _bad_parameter(request: HttpRequest, error: ValidationError) -> HttpResponse
 def _nobody(request: HttpRequest, error: AuthenticationError | None = None) -> HttpResponse:
     answer = _answer({"error": MEND}, 401)
     answer["WWW-Authenticate"] = 'Bearer realm="relayweb"'
+    return answer
+
+
+@api.exception_handler(tokens.TooMany)
+def _too_many(request: HttpRequest, error: tokens.TooMany) -> HttpResponse:
+    answer = _answer({"error": str(error)}, 429)
+    answer["Retry-After"] = str(error.retry_after)
     return answer
 
 

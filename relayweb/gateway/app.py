@@ -42,7 +42,10 @@ class Gateway:
         scope["relayweb.api_mode"] = api_mode = routes.api_mode(scope["method"], route.rest)
         headers: list[tuple[bytes, bytes]] = list(scope["headers"])
         text = route.token or read_token(headers)
-        token = await tokens.aauthenticate(text, "gateway")
+        try:
+            token = await tokens.aauthenticate(text, "gateway", tokens.peer_of(scope))
+        except tokens.TooMany as error:
+            raise GatewayError(429, "too_many_requests", str(error), retry_after=error.retry_after) from None
         if token is None:
             raise GatewayError(401, "wrong_token", _wrong_token(text), retry=False)
         target = await self.find(route.upstream)

@@ -24,15 +24,18 @@ class GatewayError(Exception):
     """A call the gateway answers itself.
 
     `code` is short and stable, `message` names what is wrong, where, and what to do; `retry` tells the SDK whether to
-    try again (None: let it judge by the status).
+    try again (None: let it judge by the status), `retry_after` when, in seconds.
     """
 
-    def __init__(self, status: int, code: str, message: str, *, retry: bool | None = None) -> None:
+    def __init__(
+        self, status: int, code: str, message: str, *, retry: bool | None = None, retry_after: int | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.message = message
         self.retry = retry
+        self.retry_after = retry_after
 
     def response(self, api_mode: str | None) -> tuple[int, Headers, bytes]:
         """Status, headers and body in the error format of the wire format."""
@@ -50,4 +53,6 @@ class GatewayError(Exception):
         ]
         if self.retry is not None:
             headers.append((b"x-should-retry", b"true" if self.retry else b"false"))
+        if self.retry_after is not None:
+            headers.append((b"retry-after", str(self.retry_after).encode()))
         return self.status, headers, content

@@ -28,7 +28,14 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await deny(scope, receive, send, 404, f"there is no door here; there are {places}")
     elif scope["type"] == "http" and scope["method"] != "POST":
         await deny(scope, receive, send, 405, f"use POST at {scope['path']}", [(b"allow", b"POST")])
-    elif await tokens.aauthenticate(tokens.from_scope(scope), "ingest") is None:
-        await deny(scope, receive, send, 401, NO_TOKEN, [(b"www-authenticate", b"Bearer")])
     else:
-        await door(scope, receive, send)
+        try:
+            token = await tokens.aauthenticate(tokens.from_scope(scope), "ingest", tokens.peer_of(scope))
+        except tokens.TooMany as error:
+            retry = str(error.retry_after).encode()
+            await deny(scope, receive, send, 429, str(error), [(b"retry-after", retry)])
+        else:
+            if token is None:
+                await deny(scope, receive, send, 401, NO_TOKEN, [(b"www-authenticate", b"Bearer")])
+            else:
+                await door(scope, receive, send)

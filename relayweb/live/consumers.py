@@ -41,11 +41,14 @@ MERGED_BYTES = 1_000_000
 _PATH = re.compile(r"/live/turns/(?:([0-9a-fA-F-]{32,36})/)?")
 _sign_ins = ThreadPoolExecutor(1, thread_name_prefix="relayweb-live-access")
 
-BAD_PATH, FOREIGN, SIGNED_OUT, BAD_MESSAGE, GOING_AWAY = 4404, 4403, 4401, 4400, 1012
+BAD_PATH, FOREIGN, SIGNED_OUT, BAD_MESSAGE, TOO_MANY, GOING_AWAY = 4404, 4403, 4401, 4400, 4429, 1012
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
-    """Serve one websocket. Closes with 4401 (no login or token), 4403 (foreign Origin), 4404 (no such path)."""
+    """Serve one websocket.
+
+    Closes with 4401 (no login or token), 4403 (foreign Origin), 4404 (no such path), 4429 (too often).
+    """
     await receive()  # websocket.connect
     if code := await refusal(scope):
         # Accepted first: a browser only shows the reader a reason that comes after the handshake.
@@ -67,8 +70,11 @@ async def refusal(scope: Scope) -> int | None:
             headers = dict(scope["headers"])
             if not (hosts.host_allowed(scope) and hosts.origin_allowed(scope)):
                 return FOREIGN
-            if await tokens.aauthenticate(tokens.from_scope(scope), "read"):
-                return None
+            try:
+                if await tokens.aauthenticate(tokens.from_scope(scope), "read", tokens.peer_of(scope)):
+                    return None
+            except tokens.TooMany:
+                return TOO_MANY
             loop = asyncio.get_running_loop()
             signed_in = await loop.run_in_executor(_sign_ins, _signed_in, headers.get(b"cookie", b""))
             return None if signed_in else SIGNED_OUT

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib.admin import AdminSite
-from django.http import HttpRequest
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 
 from relayweb.access.permissions import may_view
 
@@ -16,3 +20,7 @@ class RelaySite(AdminSite):
 
     def has_permission(self, request: HttpRequest) -> bool:
         return request.user.is_active and may_view(request.user)
+
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """The product's own page, with its limit on guesses: one way in, not two."""
+        return redirect_to_login(request.GET.get("next", reverse("admin:index")))

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from relayweb.access import links
+from relayweb.access import links, views
 from relayweb.access.models import LoginLink
+from relayweb.access.throttle import Throttle
 
 pytestmark = pytest.mark.django_db
 
@@ -89,3 +92,38 @@ def test_logging_out_needs_a_post(client: Client) -> None:
     assert client.get(reverse("access:logout")).status_code == 405
     assert client.post(reverse("access:logout")).status_code == 302
     assert "_auth_user_id" not in client.session
+
+
+@pytest.fixture
+def ada(monkeypatch: pytest.MonkeyPatch, settings: Any) -> User:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # quick
+    monkeypatch.setattr(views, "_throttle", Throttle())
+    person = User.objects.create_user("ada", password="correct horse")
+    person.groups.add(Group.objects.get(name="viewer"))
+    return person
+
+
+def guess(password: str, name: str = "ada", **more: str) -> HttpResponse:
+    return Client(**more).post("/login/", {"username": name, "password": password})
+
+
+def test_guessing_is_slowed_down_and_a_held_back_guess_is_not_compared(ada: User, client: Client) -> None:
+    assert [guess(f"wrong {n}").status_code for n in range(10)] == [200] * 10
+    held_back = guess("correct horse")
+    assert held_back.status_code == 429 and 0 < int(held_back["Retry-After"]) <= 900
+    assert b"Too many wrong passwords" in held_back.content and b"relayweb login" in held_back.content
+    assert guess("correct horse", name=" ADA").status_code == 429
+    # The link is no password, and the way in that is left.
+    assert client.get(links.create("ada")).status_code == 302
+
+
+def test_one_address_cannot_try_many_names(ada: User) -> None:
+    for n in range(50):
+        assert guess("wrong", name=f"person {n}", REMOTE_ADDR="192.0.2.1").status_code == 200
+    assert guess("wrong", name="another", REMOTE_ADDR="192.0.2.1").status_code == 429
+    assert guess("correct horse", REMOTE_ADDR="192.0.2.2").status_code == 302
+
+
+def test_the_admin_has_no_way_in_of_its_own(client: Client) -> None:
+    answer = client.post("/admin/login/?next=/admin/", {"username": "ada", "password": "x"})
+    assert answer.status_code == 302 and answer.url.startswith("/login/")

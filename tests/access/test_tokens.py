@@ -8,6 +8,7 @@ from django.db import DatabaseError
 
 from relayweb.access import tokens
 from relayweb.access.models import Token
+from relayweb.access.throttle import Throttle
 
 pytestmark = pytest.mark.django_db
 
@@ -15,6 +16,8 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "_known", {})
+    monkeypatch.setattr(tokens, "_unknown", {})
+    monkeypatch.setattr(tokens, "_throttle", Throttle())
 
 
 def scope(query: str = "", **headers: str) -> dict[str, Any]:
@@ -104,3 +107,31 @@ async def test_the_event_loop_asks_without_blocking() -> None:
     assert await tokens.aauthenticate(raw, "ingest")
     assert await tokens.aauthenticate(raw, "ingest")
     assert await tokens.aauthenticate(raw, "read") is None
+
+
+def made_up(n: int) -> str:
+    return f"rw_read_{n:043}"
+
+
+def test_one_wrong_token_again_and_again_asks_the_database_once(django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(1):
+        assert [tokens.authenticate(made_up(1), "read", "192.0.2.1") for _ in range(50)] == [None] * 50
+
+
+def test_an_address_with_many_wrong_tokens_is_held_back_and_good_ones_are_not() -> None:
+    raw = tokens.create("agent", "read")
+    assert tokens.authenticate(raw, "read", "192.0.2.1")
+    for n in range(tokens.WRONG_TOKENS):
+        assert tokens.authenticate(made_up(n), "read", "192.0.2.1") is None
+    with pytest.raises(tokens.TooMany, match="wrong tokens from this address; try again in 1 s"):
+        tokens.authenticate(made_up(-1), "read", "192.0.2.1")
+    assert tokens.authenticate(made_up(-1), "read", "192.0.2.2") is None
+    assert tokens.authenticate(raw, "read", "192.0.2.1")
+
+
+def test_a_token_may_have_a_limit_of_its_own() -> None:
+    raw, free = tokens.create("script", "read", per_minute=2), tokens.create("other", "read")
+    assert tokens.authenticate(raw, "read") and tokens.authenticate(raw, "read")
+    with pytest.raises(tokens.TooMany, match="good for 2 requests a minute; try again in 30 s"):
+        tokens.authenticate(raw, "read")
+    assert all(tokens.authenticate(free, "read") for _ in range(100))

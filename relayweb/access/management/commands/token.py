@@ -18,6 +18,7 @@ class Command(BaseCommand):
         create = actions.add_parser("create", help="make a token; its text is the last word printed, shown this once")
         create.add_argument("--scope", required=True, choices=Token.Scope.values)
         create.add_argument("--name", default="", help="what the token is for")
+        create.add_argument("--per-minute", type=int, help="requests it is good for in a minute; default: any number")
         actions.add_parser("list", help="show all tokens, never their text")
         revoke = actions.add_parser("revoke", help="stop tokens from working")
         revoke.add_argument("token", nargs="+", help="number, as `token list` shows it, or name")
@@ -27,7 +28,10 @@ class Command(BaseCommand):
 
     def create(self, options: dict[str, Any]) -> None:
         name = options["name"] or options["scope"]
-        self.stdout.write(f"{name}: {tokens.create(name, options['scope'])}")
+        per_minute = options["per_minute"]
+        if per_minute is not None and per_minute < 1:
+            raise CommandError("--per-minute is a whole number from 1 on; without it a token has no limit")
+        self.stdout.write(f"{name}: {tokens.create(name, options['scope'], per_minute)}")
 
     def list(self, options: dict[str, Any]) -> None:
         for token in Token.objects.all():
