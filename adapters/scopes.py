@@ -53,7 +53,7 @@ def bounded(operation: Callable[[], T], *, seconds: float | None = None) -> T:
         threading.Thread(target=work, name="relay-native", daemon=True).start()
     except RuntimeError:
         if _exit_jobs is None:
-            raise
+            return operation()
         _exit_jobs.put(work)
     if not done.wait(seconds):
         raise NativeTimeout(f"a Relay operation did not return within {seconds:g} s")
