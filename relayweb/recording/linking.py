@@ -6,6 +6,7 @@ import uuid as uuids
 from collections.abc import Iterable
 from typing import Any
 
+from relayweb.recording import joining
 from relayweb.recording.nodes import (
     FLAG,
     INNER,
@@ -149,7 +150,8 @@ class Linking:
     def finish(self) -> list[Node]:
         """Link, count and number; returns the scopes whose rows changed."""
         self._link_all()
-        for node, seq, arrived_us in self._touched.values():
+        self._join_turns()
+        for node, seq, arrived_us in list(self._touched.values()):
             self._touch_around(node, seq, arrived_us)
         for scope, at, session_id in self._told:
             home = self.find(scope.turn_uuid)
@@ -157,8 +159,8 @@ class Linking:
                 self._offer_session(home, at, session_id)
         for node in list(self._dirty.values()):
             self._count(node)
-        for uuid in self._recount:
-            self._recount_home(uuid)
+        self._join_calls()
+        self._recount_homes()
         for uuid in self._renumber:
             self._number_attempts(uuid)
         for node in list(self._ended.values()):
@@ -252,6 +254,10 @@ class Linking:
         else:
             node.turn_uuid, node.parent_turn_uuid = parent.turn_uuid, None
             node.logical_uuid = _logical_of(parent)
+        if node.role not in ("turn", "logical_call"):
+            node.joined_uuid = None
+        if node.role == "turn" and node.joined_uuid is not None:
+            node.turn_uuid = node.joined_uuid
         synthetic = node.role == "attempt" and node.logical_uuid is None
         node.flag(FLAG.SYNTHETIC, synthetic)
         if synthetic:
@@ -285,6 +291,39 @@ class Linking:
         while above is not None and above is not node:
             above = None if above.top else self.find(above.parent_uuid)
         return None if above is node else parent
+
+    # One turn, several processes
+
+    def _join_turns(self) -> None:
+        def known(turn_ids: set[str]) -> Iterable[Node]:
+            yield from [self._remember(row) for row in self.tables.turns_of(turn_ids)]
+            yield from [node for node in self._dirty.values() if node.turn_id in turn_ids]
+
+        changed = joining.join_turns(list(self._homes.values()), known)
+        for node in changed:
+            for uuid in (node.turn_uuid, node.joined_uuid):
+                if uuid is not None:
+                    self._recount.add(uuid)
+        self._relink(changed)
+
+    def _join_calls(self) -> None:
+        shared = {n.turn_uuid for n in self._dirty.values() if n.role == "turn" and n.joined_uuid is not None}
+        shared |= {home.uuid for home in self._homes.values() if home.home_state and home.home_state.shared}
+        for uuid in shared:
+            home = self.find(uuid)
+            if home is not None:
+                home.home().shared = True
+                self._relink(joining.join_calls(self._inside({uuid})))
+        if shared:
+            for node in list(self._dirty.values()):
+                self._count(node)
+
+    def _relink(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            node.linked = None  # whatever comes out, what hangs below must be looked at
+            self.needs_link(node)
+        while self._to_link:
+            self._link_upward(next(iter(self._to_link.values())))
 
     # Counting
 
@@ -418,11 +457,19 @@ class Linking:
             self._homes[home.uuid] = home
             self._dirty[home.uuid] = home
 
-    def _recount_home(self, uuid: bytes) -> None:
-        """Count a home's scopes from the beginning: what it shows of one of them may be gone."""
-        home = self.find(uuid)
-        if home is None or not home.is_home:
-            return
+    def _recount_homes(self) -> None:
+        todo = list(self._recount)
+        while todo:
+            home = self.find(todo.pop())
+            if home is not None and home.is_home:
+                before = home.last_us
+                self._recount_home(home)
+                if home.last_us < before and home.parent_turn_uuid is not None:
+                    todo.append(home.parent_turn_uuid)
+
+    def _recount_home(self, home: Node) -> None:
+        """Look at a home's scopes from the beginning: what it shows of one of them may be gone."""
+        uuid = home.uuid
         state = home.home()
         state.asked_at, state.asked_by, state.first_chunk_us, state.failed_at, state.failed_by = (
             None,
@@ -433,7 +480,10 @@ class Linking:
         )
         if home.role != "attempt":
             home.asked = None
-        for node in self._inside({uuid}):
+        home.last_us = self.own_last_us(home)
+        for node in self._inside({uuid}, homes_too=True):
+            if node is not home and (node.turn_uuid == uuid or node.parent_turn_uuid == uuid):
+                home.last_us = max(home.last_us, node.last_us)
             if node.turn_uuid == uuid and node.role == "attempt":
                 self._offer(node)
         self._homes[uuid] = home
@@ -544,7 +594,7 @@ class Linking:
 
 def _logical_of(parent: Node) -> bytes | None:
     if parent.role == "logical_call":
-        return parent.uuid
+        return parent.joined_uuid or parent.uuid
     if parent.role in ("attempt", "session", "turn", "subagent"):
         return None
     return parent.logical_uuid

@@ -209,6 +209,10 @@ class Scope(models.Model):
                 condition=models.Q(error_type__isnull=False),
                 name="scope_error",
             ),
+            # One turn that several processes saw.
+            models.Index(
+                fields=["turn_id"], condition=models.Q(is_home=True, turn_id__isnull=False), name="scope_same_turn"
+            ),
             # The interruption sweep.
             models.Index(fields=["arrived_us"], condition=models.Q(status="running"), name="scope_running"),
         ]

@@ -38,6 +38,8 @@ class Home(msgspec.Struct, array_like=True):
     failed_by: bytes = b""
     rewrites: int = 0
     """Of marks that hang directly under it."""
+    shared: bool = False
+    """Several processes saw this turn."""
 
 
 class Logical(msgspec.Struct, array_like=True):

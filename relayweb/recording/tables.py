@@ -268,9 +268,10 @@ class Tables:
         rows = self._run(f"SELECT attempt_uuid FROM recording_chunkblock WHERE last_seq > {since:d}").fetchall()
         return [self.uuid_out(row[0]) or b"" for row in rows]
 
-    def turns_of(self, session_id: str, turn_id: str) -> list[list[Any]]:
-        sql = f"{self._select_scope} session_id = {self._mark} AND is_home AND turn_id = {self._mark}"
-        return [self._scope_out(row) for row in self._run(sql, (session_id, turn_id)).fetchall()]
+    def turns_of(self, turn_ids: Iterable[str]) -> Iterator[list[Any]]:
+        """Turns, sessions and top scopes that tell one of these turn ids."""
+        for row in self._in(self._select_scope + "is_home AND turn_id", list(turn_ids)):
+            yield self._scope_out(row)
 
     def _scope_rows(self, sql: str, uuids: Iterable[bytes]) -> Iterator[list[Any]]:
         for row in self._in(sql, [self.uuid_in(u) for u in uuids]):

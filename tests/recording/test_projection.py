@@ -308,3 +308,36 @@ def test_a_chain_of_five_thousand_scopes_is_no_trouble(record: Record) -> None:
     assert Scope.objects.filter(turn_uuid=uuids[0]).count() == 5_000
     record(scope("start", uid(), uuids[-1], 9_000, category="tool"))
     assert Turn.objects.get().tools == 1
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 3, 0, 1), (3, 1, 2, 0)])
+def test_one_turn_and_one_call_seen_by_two_processes_are_one(record: Record, order: tuple[int, ...]) -> None:
+    meta = {"session_id": "s", "turn_id": "t"}
+    parts: list[list[streams.Event]] = []
+    for process in range(2):
+        session, turn, call, attempt = (uid() for _ in range(4))
+        ms = process * 100.0
+        more: Any = {"category": "llm", "name": "custom", "metadata": {"api_request_id": "r"}}
+        parts.append(
+            [
+                scope("start", session, None, ms, name="relay.session", category="agent", metadata={"session_id": "s"}),
+                scope("start", turn, session, ms + 1, name="relay.turn", metadata=meta),
+                scope("start", call, turn, ms + 2, name="relay.logical_llm_call"),
+            ]
+        )
+        out = answer() if process else None
+        status = OK if process else FAILED
+        parts.append(
+            [
+                scope("start", attempt, call, ms + 3, data=request(), **more),
+                scope("end", attempt, call, ms + 4, data=out, **{**more, "metadata": {**more["metadata"], **status}}),
+            ]
+        )
+    for number in order:
+        record(*parts[number])
+    turn = Turn.objects.get()
+    assert (str(turn.uuid), turn.logical_calls, turn.attempts, turn.retries) == (parts[0][1]["uuid"], 1, 2, 1)
+    assert [a.attempt for a in Attempt.objects.order_by("start_us")] == [1, 2]
+    assert set(Attempt.objects.values_list("turn_uuid", flat=True)) == {turn.uuid}
+    joined = {str(s.uuid): str(s.joined_uuid) for s in Scope.objects.exclude(joined_uuid=None)}
+    assert joined == {parts[2][1]["uuid"]: parts[0][1]["uuid"], parts[2][2]["uuid"]: parts[0][2]["uuid"]}
