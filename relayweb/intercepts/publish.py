@@ -8,11 +8,13 @@ A swap is one assignment: every call runs under exactly one rule set, the old or
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
 import queue
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -116,6 +118,13 @@ class _Watcher(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="relayweb-rules", daemon=True)
         self.stopping = threading.Event()
+        self.wake: Callable[[], object] = lambda: None
+
+    def stop(self) -> None:
+        self.stopping.set()
+        # Its loop may be closed already.
+        with contextlib.suppress(RuntimeError):
+            self.wake()
 
     def run(self) -> None:
         layer = get_channel_layer()
@@ -127,20 +136,29 @@ class _Watcher(threading.Thread):
             asyncio.run(self.listen(layer))
 
     async def listen(self, layer: Any) -> None:
-        channel = None
+        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+        self.wake = lambda: loop.call_soon_threadsafe(stopped.set)
+        halt = asyncio.ensure_future(stopped.wait())
+        message: asyncio.Future[Any] | None = None
         while not self.stopping.is_set():
             try:
-                if channel is None:
+                if message is None:
                     channel = await layer.new_channel("rules")
                     await layer.group_add(GROUP, channel)
-                await asyncio.wait_for(layer.receive(channel), POLL)
-            except TimeoutError:
-                pass
+                    message = asyncio.ensure_future(layer.receive(channel))
+                # The pending receive is kept from look to look: cancelling one may lose its message.
+                await asyncio.wait({message, halt}, timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
+                if message.done():
+                    message.result()
+                    message = asyncio.ensure_future(layer.receive(channel))
             except Exception:
                 log.warning("the channel layer is away; rules are looked up every %s s", POLL, exc_info=True)
-                channel = None
-                await asyncio.sleep(POLL)
+                message = None
+                await asyncio.wait({halt}, timeout=POLL)
             await asyncio.to_thread(self.look)
+        for pending in (message, halt):
+            if pending is not None:
+                pending.cancel()
 
     def look(self) -> None:
         try:
@@ -177,5 +195,5 @@ def close(timeout: float = 5.0) -> None:
     global _watcher
     watcher, _watcher = _watcher, None
     if watcher is not None:
-        watcher.stopping.set()
+        watcher.stop()
         watcher.join(timeout)

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import asyncio
+import shutil
+import socket
+import subprocess
 import threading
 import time
 
 import pytest
-from django.db import transaction
+from asgiref.sync import async_to_sync
+from django.db import OperationalError, transaction
 
 from adapters import intercepts, rules
 from adapters.actions.base import Facts
@@ -144,3 +149,125 @@ def test_a_rule_that_was_mended_before_anybody_looked_stays_in_force(value):
     InterceptConfig.publish(value, "ann")
     publish.stop_failing()
     assert in_force() == [("cooler", 2)]
+
+
+class Layer:
+    """A channel layer between processes, as far as rules use one."""
+
+    def __init__(self) -> None:
+        self.joined: list[str] = []
+        self.sent: list[tuple[str, dict]] = []
+        self.away = False
+
+    async def new_channel(self, prefix: str) -> str:
+        return f"{prefix}.1"
+
+    async def group_add(self, group: str, channel: str) -> None:
+        if self.away:
+            raise ConnectionError("away")
+        self.inbox: asyncio.Queue[dict] = asyncio.Queue()
+        self.loop = asyncio.get_running_loop()
+        self.joined.append(group)
+
+    async def receive(self, channel: str) -> dict:
+        return await self.inbox.get()
+
+    async def group_send(self, group: str, message: dict) -> None:
+        self.sent.append((group, message))
+
+    def deliver(self) -> None:
+        self.loop.call_soon_threadsafe(self.inbox.put_nowait, {"type": "rules.changed"})
+
+
+@pytest.fixture
+def layer(monkeypatch) -> Layer:
+    made = Layer()
+    monkeypatch.setattr(publish, "get_channel_layer", lambda: made)
+    return made
+
+
+def until(condition, seconds: float = 5) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.01)
+
+
+def test_a_message_from_another_process_is_heard_before_the_next_look(value, layer, monkeypatch):
+    monkeypatch.setattr(publish, "POLL", 30.0)
+    publish.start()
+    until(lambda: layer.joined)
+    InterceptConfig.objects.create(**value, revision=1)
+    Publication.bump()
+    layer.deliver()
+    until(lambda: in_force() == [("cooler", 1)])
+
+
+def test_closing_does_not_wait_for_a_message(layer, monkeypatch):
+    monkeypatch.setattr(publish, "POLL", 30.0)
+    publish.start()
+    until(lambda: layer.joined)
+    began = time.monotonic()
+    publish.close()
+    assert time.monotonic() - began < 2
+    assert "relayweb-rules" not in [t.name for t in threading.enumerate()]
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="needs redis-server")
+def test_rules_travel_through_redis(value, monkeypatch, tmp_path):
+    core = pytest.importorskip("channels_redis.core")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    args = ["redis-server", "--port", str(port), "--save", "", "--dir", str(tmp_path)]
+    redis = subprocess.Popen(args, stdout=subprocess.DEVNULL)
+    try:
+        monkeypatch.setattr(publish, "POLL", 30.0)
+        monkeypatch.setattr(
+            publish, "get_channel_layer", lambda: core.RedisChannelLayer(hosts=[f"redis://127.0.0.1:{port}"])
+        )
+        until(lambda: answers(port))
+        publish.start()
+        time.sleep(1)  # until it listens
+        InterceptConfig.objects.create(**value, revision=1)
+        Publication.bump()
+        # What another process does after its transaction.
+        async_to_sync(publish.get_channel_layer().group_send)(publish.GROUP, {"type": "rules.changed"})
+        until(lambda: in_force() == [("cooler", 1)])
+        publish.close()
+    finally:
+        redis.terminate()
+        redis.wait(10)
+
+
+def test_a_change_here_is_told_to_the_other_processes(value, layer):
+    InterceptConfig.publish(value, "ann")
+    assert layer.sent == [(publish.GROUP, {"type": "rules.changed"})]
+
+
+def test_without_the_channel_layer_changes_are_still_found_and_saves_still_succeed(value, layer, monkeypatch, caplog):
+    monkeypatch.setattr(publish, "POLL", 0.05)
+    layer.away = True
+    publish.start()
+    InterceptConfig.objects.create(**value, revision=1)
+    Publication.bump()
+    until(lambda: in_force() == [("cooler", 1)])
+    assert "the channel layer is away" in caplog.text
+
+
+def test_the_last_rules_stay_in_force_while_the_database_is_away(value, monkeypatch, caplog):
+    monkeypatch.setattr(publish, "POLL", 0.05)
+    publish.start()
+    InterceptConfig.publish(value, "ann")
+
+    def away() -> int:
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(Publication, "current", away)
+    until(lambda: "the rules could not be read" in caplog.text)
+    assert in_force() == [("cooler", 1)]
