@@ -33,6 +33,10 @@ _NAMES = frozenset(
         "accesstoken",
         "refreshtoken",
         "authtoken",
+        "xauthtoken",
+        "xrelaytoken",
+        "clientsecret",
+        "secretaccesskey",
     )
 )
 _NO_LETTER = re.compile(r"[^a-z0-9]+")
@@ -40,8 +44,12 @@ _CREDENTIAL = re.compile(
     r"(?i:(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,})"
     r"|\bsk-[A-Za-z0-9_-]{8,}"
     r"|\bAKIA[0-9A-Z]{12,}"
-    r"|\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?"
+    r"|\brw_(?:ingest|gateway|read)_[A-Za-z0-9_-]{20,}"
 )
+# JWTs are looked for in whole runs of their characters, each once: an expression that begins at any "eyJ" takes time
+# with the square of the text, hours for a hostile megabyte.
+_RUN = re.compile(r"[A-Za-z0-9_.-]{16,}")
+_JWT_HEAD = re.compile(r"(?:^|-)(?=eyJ.{6})")
 _LOOSE_MEMBERS = frozenset(("headers", "extra_headers", "metadata", "error", "plugin_config"))
 """Members under which any credential is masked, wherever they stand."""
 FAILURE_MARKS = frozenset(("relay.attempt_failed", "relay.attempt_blocked"))
@@ -49,7 +57,9 @@ FAILURE_MARKS = frozenset(("relay.attempt_failed", "relay.attempt_blocked"))
 
 
 def is_secret_name(name: str) -> bool:
-    return _NO_LETTER.sub("", name.lower()) in _NAMES
+    """Whether a member of this name, or an attribute like `http.request.header.x-api-key`, holds a secret."""
+    last = _NO_LETTER.sub("", name.lower().rpartition(".")[2])
+    return last in _NAMES or last.endswith("apikey") or _NO_LETTER.sub("", name.lower()) in _NAMES
 
 
 def suspects_names(text: bytes) -> bool:
@@ -77,12 +87,26 @@ def suspects_credentials(text: bytes) -> bool:
         or b"sk-" in lower
         or b"akia" in lower
         or b"eyj" in lower
+        or b"rw_" in lower
     )
 
 
 def mask_text(text: str) -> str:
     """The text without what looks like a credential."""
-    return _CREDENTIAL.sub(lambda m: (m[1] or "") + MASK, text)
+    text = _CREDENTIAL.sub(lambda m: (m[1] or "") + MASK, text)
+    return _RUN.sub(lambda m: _without_jwts(m[0]), text) if "eyJ" in text else text
+
+
+def _without_jwts(run: str) -> str:
+    """A run of letters, digits, `_`, `-` and `.` with `eyJ….….…` masked, as a whole or behind a `-`."""
+    parts = run.split(".")
+    kept: list[str] = []
+    at = 0
+    while at < len(parts):
+        head = _JWT_HEAD.search(parts[at]) if at + 1 < len(parts) and len(parts[at + 1]) >= 6 else None
+        kept.append(parts[at] if head is None else parts[at][: head.end()] + MASK)
+        at += 1 if head is None else 3
+    return ".".join(kept)
 
 
 def mask(text: bytes, *, loose: bool = False) -> bytes:

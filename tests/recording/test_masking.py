@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,3 +122,32 @@ def test_an_escaped_name_is_no_way_around(record: Record, name: str) -> None:
 def test_what_the_prefilter_lets_pass_holds_no_secret() -> None:
     for text in (b'{"prompt_tokens":3,"key_points":[1]}', b'{"tokens":"a","monkey":1}'):
         assert masking.mask(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("a eyJhbGciOi.eyJzdWIiO.s-_g b", "a [masked] b"),
+        ("token-eyJhbGciOi.eyJzdWIiO", "token-[masked]"),
+        ("eyJhbGciOi.eyJzdWIiO.sig.rest", "[masked].rest"),
+        ("see eyJ.eyJabc and keyJabcdef.abcdefgh", "see eyJ.eyJabc and keyJabcdef.abcdefgh"),
+        ("/gw/t/rw_gateway_0123456789012345678901234567890123456789012/openai", "/gw/t/[masked]/openai"),
+    ],
+)
+def test_credentials_go_and_what_stands_beside_them_stays(text: str, masked: str) -> None:
+    assert masking.mask_text(text) == masked
+
+
+@pytest.mark.parametrize("name", ["OPENAI_API_KEY", "x-goog-api-key", "http.request.header.x-api-key", "client_secret"])
+def test_names_that_end_with_that_of_a_key_are_secret(name: str) -> None:
+    text = json.dumps({name: CANARY}).encode()
+    assert masking.suspects_names(text) and CANARY.encode() not in masking.mask(text)
+
+
+@pytest.mark.parametrize(
+    "part", ["-eyJabcdef", "eyJ.", "bearer ", "sk-", "basic\t\t", "AKIA", "rw_read_", "-eyJabcdef.a"]
+)
+def test_hostile_text_takes_time_in_proportion_to_its_length(part: str) -> None:
+    began = time.process_time()
+    masking.mask_text(part * (1_000_000 // len(part)))
+    assert time.process_time() - began < 5
