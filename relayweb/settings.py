@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import dj_database_url
@@ -89,11 +90,24 @@ _SQLITE = {
     # A file, because the writer's thread has a connection of its own.
     "TEST": {"NAME": conf.HOME / "test.sqlite3"},
 }
-DATABASES = {"default": dj_database_url.parse(conf.DATABASE_URL) if conf.DATABASE_URL else _SQLITE}
+
+
+def _postgresql() -> dict[str, Any]:
+    # Each of our threads keeps its connection; a request looks first whether it still works.
+    found: dict[str, Any] = dict(dj_database_url.parse(conf.DATABASE_URL, conn_max_age=60, conn_health_checks=True))
+    # A server that is gone without a word is noticed in seconds, not in the system's quarter of an hour.
+    waiting = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "keepalives_idle": 10, "keepalives_interval": 5}
+    found["OPTIONS"] = {"application_name": "relayweb", **waiting, **found.get("OPTIONS", {})}
+    return found
+
+
+DATABASES = {"default": _postgresql() if conf.DATABASE_URL else _SQLITE}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
+# The layer waits 5 s for a message at a time; a Redis that is gone without a word is given up after 10.
+_REDIS = {"address": conf.REDIS_URL, "socket_connect_timeout": 2, "socket_timeout": 10}
 CHANNEL_LAYERS = {
-    "default": {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": [conf.REDIS_URL]}}
+    "default": {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": [_REDIS]}}
     if conf.REDIS_URL
     else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
 }
