@@ -287,6 +287,8 @@ def test_the_keyboard_reaches_everything(told: Story, open_page: Open) -> None:
     first = page.locator(".inspected").inner_text()
     page.keyboard.press("e")
     until(page, "(t) => document.querySelector('.inspected')?.innerText !== t", first)
+    page.keyboard.press("S")
+    until(page, "() => document.querySelector('.inspected')?.innerText.includes('claude-sonnet-4-5')")
     page.keyboard.press("3")
     assert page.evaluate("() => document.activeElement.getAttribute('role')") == "tab"
     tab = page.evaluate("() => document.activeElement.dataset.tab")

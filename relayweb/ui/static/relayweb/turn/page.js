@@ -78,7 +78,10 @@ async function texts(attempt) {
 /** Tells the views what a frame changed. */
 function spread(done) {
   if (!(done.shape || done.nodes || done.chunks)) return;
-  if (done.shape) chase();
+  if (done.shape) {
+    chase();
+    renewTable();
+  }
   tree.update(done);
   timeline.update(done);
   inspector.update(done);
@@ -210,6 +213,13 @@ function nextError(by = 1) {
   select(i);
 }
 
+function slowest() {
+  let best = -1;
+  const length = (i) => model.endOr(i, now()) - model.start[i];
+  for (let i = 0; i < model.count; i += 1) if (model.kind[i] === LLM && (best < 0 || length(i) > length(best))) best = i;
+  select(best);
+}
+
 /** Event by event: the next scope by the time it began. */
 function stepTime(by) {
   const at = model.order.indexOf(model.find(state.s));
@@ -250,13 +260,26 @@ function show(view) {
   else timeline.dirty();
 }
 
-async function loadTable(url) {
+let shownUrl = "";
+let renewing = 0;
+/** Table and transcript are made by the server: while the turn grows they are fetched anew, at most every second and a half. */
+function renewTable() {
+  if (!state.view || renewing) return;
+  renewing = setTimeout(() => {
+    renewing = 0;
+    const table = page.querySelector("#spans");
+    if (state.view && !table.contains(document.activeElement)) loadTable(shownUrl, table.scrollTop);
+  }, 1500);
+}
+
+async function loadTable(url, scrollTop = 0) {
+  shownUrl = url;
   const table = page.querySelector("#spans");
   const answer = await fetch(url).catch(() => null);
   if (!answer?.ok) return;
   const parsed = new DOMParser().parseFromString(await answer.text(), "text/html");
   table.replaceChildren(...parsed.body.childNodes);
-  table.scrollTop = 0;
+  table.scrollTop = scrollTop;
 }
 
 const verbs = {
@@ -265,6 +288,7 @@ const verbs = {
   out: () => timeline.zoom(1.4),
   follow: () => follow(!timeline.follow),
   error: () => nextError(),
+  slowest,
   "fold-all": () => tree.foldAll(false),
   "open-all": () => tree.foldAll(true),
 };
@@ -285,6 +309,7 @@ const keys = {
   Escape: () => moment.open && moment.close(),
   e: () => nextError(1),
   E: () => nextError(-1),
+  S: slowest,
   D: () => inspector.diff(),
   r: () => inspector.replay(),
   L: verbs.follow,
