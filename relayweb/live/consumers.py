@@ -15,7 +15,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth import get_user
-from django.db import close_old_connections
+from django.db import DatabaseError, close_old_connections
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
@@ -35,6 +35,8 @@ SILENT_SECONDS = 1.0
 IDLE_SECONDS = 5.0
 """An empty frame after so much silence, so that both sides notice a dead connection."""
 HELLO_SECONDS = 20.0
+RECHECK_SECONDS = 15.0
+"""How often it is asked again whether a viewer may see what it sees."""
 MERGED_BYTES = 1_000_000
 """A viewer that lacks more than this is served from the database instead of the ring."""
 
@@ -59,7 +61,15 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     match = _PATH.fullmatch(scope["path"])
     key = UUID(match[1]) if match and match[1] else None
     await send({"type": "websocket.accept"})
-    await Viewer(hub(), key, receive, send).run()
+    await Viewer(hub(), key, receive, send, allowed=lambda: still_allowed(scope)).run()
+
+
+async def still_allowed(scope: Scope) -> bool:
+    """Whether who opened this socket may keep it. A log-out and a revoked token end it; a fault of ours does not."""
+    try:
+        return await refusal(scope) in (None, TOO_MANY)
+    except DatabaseError:
+        return True
 
 
 async def refusal(scope: Scope) -> int | None:
@@ -102,8 +112,12 @@ def _signed_in(cookies: bytes) -> bool:
 class Viewer:
     """One socket: a cursor, what is not acknowledged yet, and nothing else."""
 
-    def __init__(self, source: Hub, key: Key, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, source: Hub, key: Key, receive: Receive, send: Send, allowed: Callable[[], Awaitable[bool]] | None = None
+    ) -> None:
         self.hub, self.key, self._receive, self._send = source, key, receive, send
+        self._allowed = allowed
+        self._check_at = time.monotonic() + RECHECK_SECONDS
         self.cursor = 0
         self.unacknowledged = 0
         self.acknowledges = False
@@ -118,13 +132,22 @@ class Viewer:
         reader = asyncio.create_task(self._read())
         try:
             await self._catch_up(topic)
-            while not self.gone:
+            while not self.gone and await self._may_stay():
                 await self._step(topic)
         finally:
             self.hub.leave(topic, self.event)
             reader.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await reader
+
+    async def _may_stay(self) -> bool:
+        if self._allowed is None or time.monotonic() < self._check_at:
+            return True
+        self._check_at = time.monotonic() + RECHECK_SECONDS
+        if await self._allowed():
+            return True
+        await self._close(SIGNED_OUT)
+        return False
 
     async def _hello(self) -> bool:
         try:

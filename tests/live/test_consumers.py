@@ -173,6 +173,26 @@ async def test_a_read_token_opens_a_socket_and_an_ingest_token_does_not() -> Non
     assert await consumers.refusal(scope(authorization=f"Bearer {ingest}")) == consumers.SIGNED_OUT
 
 
+async def test_a_login_that_ends_ends_its_socket(started: hub.Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(consumers, "IDLE_SECONDS", 0.05)
+    inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    inbox.put_nowait({"type": "websocket.receive", "text": '{"cursor": 0}'})
+    sent: list[Any] = []
+    answers = iter([True, True, False])
+
+    async def allowed() -> bool:
+        return next(answers)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await asyncio.wait_for(consumers.Viewer(started, TURN, inbox.get, send, allowed).run(), 5)
+    assert sent[-1] == {"type": "websocket.close", "code": consumers.SIGNED_OUT}
+    assert next(answers, None) is None
+    assert started.topics == {}
+
+
 def test_frames_carry_the_time_they_were_made() -> None:
     before = frames.now_us()
     assert json.loads(frames.encode(1))["now_us"] >= before
