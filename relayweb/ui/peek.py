@@ -11,7 +11,10 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from relayweb.recording import queries
+from relayweb.recording.models import Scope
 
+WHOLE = 2_000  # scopes of a turn that are all looked at
+LATEST = 200
 LANES = 12
 CHUNKS = 200
 SPOKEN = 600
@@ -22,6 +25,7 @@ LOOKS = {
     "tool": ("tool", "tool"),
     "subagent": ("agent", "subagent"),
 }
+FAILED = ("failed", "interrupted")
 UNCHANGED = ("miss", "error")
 
 
@@ -30,7 +34,7 @@ def peek(request: HttpRequest, uuid: str) -> HttpResponse:
     turn = queries.turn_summary(uuid)
     if turn is None:
         raise Http404(f"No turn {uuid} is on record.")
-    nodes = queries.turn_nodes(uuid)
+    nodes = looked_at(turn)
     context = {
         "turn": turn,
         "lanes": lanes(turn, nodes),
@@ -40,6 +44,17 @@ def peek(request: HttpRequest, uuid: str) -> HttpResponse:
         "blocked": [n for n in nodes if n["role"] == "attempt" and n["status"] == "blocked"],
     }
     return render(request, "turns/peek.html", context)
+
+
+def looked_at(turn: dict[str, Any]) -> list[dict[str, Any]]:
+    """The nodes of a turn; of a very large one the latest, and the latest that failed."""
+    if turn["logical_calls"] + turn["attempts"] + turn["tools"] <= WHOLE:
+        return queries.turn_nodes(turn["uuid"])
+    own = Scope.objects.filter(turn_uuid=turn["uuid"], role__in=LOOKS, joined_uuid__isnull=True)
+    latest = own.order_by("-start_us", "-uuid")[:LATEST]
+    failed = own.filter(role="attempt", status__in=FAILED).order_by("-start_us", "-uuid")[:LATEST]
+    rows = {row.uuid: row for found in (latest, failed) for row in queries.read_rows(found)}
+    return sorted(queries.nodes_of(rows.values()), key=lambda node: node["start_us"] or 0)
 
 
 def shown(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -115,7 +130,7 @@ def _label(node: dict[str, Any], call_role: str | None) -> str:
 
 def failures(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Attempts that failed, with what the provider said."""
-    failed = [n for n in nodes if n["role"] == "attempt" and n["status"] in ("failed", "interrupted")]
+    failed = [n for n in nodes if n["role"] == "attempt" and n["status"] in FAILED]
     return [{"node": node, "said": said(node)} for node in failed]
 
 

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from relayweb.ui import peek
+
 HOSTILE = "a/b\n<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}‮\u0000é"
 
 
@@ -89,6 +91,13 @@ def test_the_peek_says_what_failed(viewer, record):
     page = viewer.get(f"/turns/{turn}/peek/").content.decode()
     assert "Break it" in page and "1 attempt failed." in page
     assert viewer.get("/turns/00000000-0000-0000-0000-000000000000/peek/").status_code == 404
+
+
+def test_the_peek_of_a_very_large_turn_looks_at_a_bounded_part_and_still_says_what_failed(viewer, record, monkeypatch):
+    turn = record("Break it", failed=True)
+    monkeypatch.setattr(peek, "WHOLE", 0)
+    page = viewer.get(f"/turns/{turn}/peek/").content.decode()
+    assert "1 attempt failed." in page and 'class="lanes"' in page
 
 
 def test_hostile_words_show_as_text_everywhere(viewer, record):
