@@ -59,6 +59,11 @@ class Splitter:
             self._scan -= start
         return out
 
+    @property
+    def held(self) -> int:
+        """Bytes of the event that has not ended yet."""
+        return len(self._buffer)
+
     def rest(self) -> Slice | None:
         """What came after the last blank line, None if nothing; the splitter is empty afterwards.
 

@@ -13,6 +13,10 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
+# A browser must not take what a provider or a model sent for a page of ours, with our cookies at hand.
+_NO_PAGE = [(b"content-security-policy", b"default-src 'none'; sandbox"), (b"x-content-type-options", b"nosniff")]
+
+
 class Cut(ConnectionError):
     """The answer broke off after it had begun. The server takes a ConnectionError as the order to cut."""
 
@@ -27,7 +31,7 @@ class Answering:
 
     async def start(self, status: int, headers: Headers) -> None:
         self.started = True
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *_NO_PAGE]})
 
     async def piece(self, data: bytes) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
@@ -38,7 +42,7 @@ class Answering:
 
     async def whole(self, status: int, headers: Headers, content: bytes) -> None:
         self.started = self.ended = True
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *_NO_PAGE]})
         await self._send({"type": "http.response.body", "body": content})
 
 

@@ -170,29 +170,40 @@ def decoded(content: bytes, coding: str) -> bytes:
 
 
 def decoder(response: httpx2.Response) -> Callable[[bytes], bytes]:
-    """Undoes the content coding of a response piece by piece, where a provider compresses though asked not to.
-
-    Gives nothing more once the pieces make no sense: they still pass, but cannot be read.
-    """
+    """Undoes the content coding of a response piece by piece, where a provider compresses though asked not to."""
     coding = response.headers.get("content-encoding", "").strip().lower()
-    undo: Callable[[bytes], bytes]
-    if coding in ("gzip", "x-gzip", "deflate"):
-        undo = zlib.decompressobj(47).decompress
-    elif coding == "zstd":
-        undo = zstandard.ZstdDecompressor().decompressobj().decompress
-    else:
-        return bytes
-    broken = False
+    return Unpacking(coding) if coding in ("gzip", "x-gzip", "deflate", "zstd") else bytes
 
-    def decode(data: bytes) -> bytes:
-        nonlocal broken
-        try:
-            return b"" if broken else undo(data)
-        except (zlib.error, zstandard.ZstdError):
-            broken = True
-            return b""
 
-    return decode
+class Unpacking:
+    """Pieces without their content coding; nothing more once they make no sense, or unpack to more than anyone means.
+
+    They still pass to the client, but cannot be read.
+    """
+
+    def __init__(self, coding: str) -> None:
+        self._undo: Any = (
+            zstandard.ZstdDecompressor().decompressobj() if coding == "zstd" else zlib.decompressobj(wbits=47)
+        )
+        self._taken = self._given = 0
+        self._broken = False
+
+    def __call__(self, data: bytes) -> bytes:
+        parts = []
+        # In slices, because four bytes of zstd can hold 128 KB.
+        for at in range(0, len(data), 1024):
+            if self._broken:
+                break
+            part = data[at : at + 1024]
+            try:
+                parts.append(self._undo.decompress(part))
+            except (zlib.error, zstandard.ZstdError):
+                self._broken = True
+                break
+            self._taken += len(part)
+            self._given += len(parts[-1])
+            self._broken = self._given > max(conf.MAX_BODY, 100 * self._taken)
+        return b"".join(parts)
 
 
 def _coding(headers: travel.Headers) -> str:

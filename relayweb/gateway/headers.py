@@ -17,6 +17,11 @@ _NEVER_UP = _HOP_BY_HOP | {b"host", b"content-length", b"accept-encoding", b"exp
 _OURS = (b"x-relay-", b"x-nemo-relay-", b"x-dynamo-")
 # Cookies of our own pages, which a browser on the same host would send along.
 _OUR_COOKIES = frozenset({b"sessionid", b"csrftoken"})
+# What would speak for our origin to a browser: answers get a policy of our own (answering.py).
+_NOT_DOWN = frozenset(
+    b"content-security-policy x-content-type-options clear-site-data strict-transport-security "
+    b"service-worker-allowed".split()
+)
 _OUR_TOKEN = re.compile(rb"rw_[a-z]+_")
 _LONGEST = 200
 
@@ -92,11 +97,16 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], extra: Mapping[str, str]
 def to_client(
     headers: Iterable[tuple[bytes, bytes]], *, length: int | None = None, keep_length: bool = False
 ) -> Headers:
-    """The provider's response headers as the client gets them; `length` when the body's size changed or is known."""
+    """The provider's response headers as the client gets them; `length` when the body's size changed or is known.
+
+    What would set a policy or a cookie of our own pages stays behind.
+    """
     out = [
         (name.lower(), value)
         for name, value in headers
-        if name.lower() not in _HOP_BY_HOP and (keep_length or name.lower() != b"content-length")
+        if name.lower() not in _HOP_BY_HOP | _NOT_DOWN
+        and (keep_length or name.lower() != b"content-length")
+        and not (name.lower() == b"set-cookie" and value.partition(b"=")[0].strip() in _OUR_COOKIES)
     ]
     if length is not None:
         out.append((b"content-length", str(length).encode()))

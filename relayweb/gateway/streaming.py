@@ -17,6 +17,7 @@ from typing import Any
 import httpx2
 
 from adapters import relay_llm, sse, wire
+from relayweb import conf
 from relayweb.gateway import exchange as provider
 from relayweb.gateway.answering import Answering, Cut
 from relayweb.gateway.conversation import CHAT, StreamWatch, read_answer
@@ -34,6 +35,10 @@ MOST_AHEAD = 256
 WIND_UP_SECONDS = 10.0
 # For what a client got of an answer that it did not wait for.
 HANG_UP_SECONDS = 1.0
+
+
+def _nothing(data: bytes) -> bytes:
+    return b""
 
 
 class Chunk:
@@ -235,6 +240,12 @@ class StreamedCall:
         try:
             async for data in provider.raw(response):
                 chunks = self._split(decode(data))
+                if self.splitter.held > conf.MAX_BODY:
+                    if not self.tee:
+                        raise httpx2.RemoteProtocolError(f"an event of more than {conf.MAX_BODY} bytes")
+                    # It passes, and what follows too; the record does without.
+                    feed.lost += 1
+                    decode, self.splitter = _nothing, sse.Splitter()
                 if self.tee:
                     for chunk in chunks:
                         feed.offer(chunk)
@@ -264,11 +275,13 @@ class StreamedCall:
     def _split(self, data: bytes) -> list[Chunk]:
         """The chunks that end in `data`. What is no chunk keeps its place among those that wait for Relay."""
         found = []
-        for raw, _, content in self.splitter.feed(data):
+        for raw, event, content in self.splitter.feed(data):
             parsed = provider.parse(content) if content and content != b"[DONE]" else None
             if not isinstance(parsed, dict):
                 self._aside(raw)
                 continue
+            if event == "error":
+                parsed.setdefault("type", event)  # some say only there that it is one
             chunk = Chunk(raw, parsed)
             self.offered += 1
             found.append(chunk)

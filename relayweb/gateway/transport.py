@@ -14,6 +14,7 @@ from typing import Any
 import httpcore2
 import httpx2
 
+from relayweb import conf
 from relayweb.gateway.headers import Headers
 from relayweb.gateway.models import DEMO_SCHEME, is_forbidden_address
 from relayweb.gateway.upstreams import Target
@@ -21,6 +22,14 @@ from relayweb.gateway.upstreams import Target
 # Reading may take as long as a model thinks; a client that will not wait hangs up, and so do we.
 TIMEOUT = httpx2.Timeout(connect=15.0, write=120.0, read=1200.0, pool=None)
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30.0)
+
+
+LARGEST = 4 * conf.MAX_BODY
+"""Bytes of an answer that has to be held whole; streams and what passes untouched have no limit."""
+
+
+class TooLarge(httpx2.ReadError):
+    """An answer that is too long to be held whole."""
 
 
 class _Guarded(httpcore2.AsyncNetworkBackend):
@@ -107,8 +116,14 @@ def _is_loopback(host: str) -> bool:
 
 
 async def read_all(response: httpx2.Response) -> bytes:
-    """The whole body as it came."""
-    return b"".join([part async for part in raw(response)])
+    """The whole body as it came. Raises TooLarge beyond LARGEST bytes."""
+    parts, size = [], 0
+    async for part in raw(response):
+        parts.append(part)
+        size += len(part)
+        if size > LARGEST:
+            raise TooLarge(f"its answer is longer than {LARGEST} bytes, four times RELAYWEB_MAX_BODY")
+    return b"".join(parts)
 
 
 async def raw(response: httpx2.Response) -> AsyncIterator[bytes]:

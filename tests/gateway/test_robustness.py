@@ -9,6 +9,7 @@ import os
 import socket
 import sqlite3
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from django.db import OperationalError
 from adapters import intercepts, relay_llm
 from relayweb.gateway import transport, upstreams
 from relayweb.gateway.app import Gateway, application
+from relayweb.gateway.exchange import Unpacking
 from relayweb.gateway.models import Upstream
 from relayweb.gateway.upstreams import Directory, Target
 from tests.gateway.conftest import Gateway as Web
@@ -336,3 +338,51 @@ async def test_many_calls_leave_nothing_behind(gateway: Gateway, target: Target,
     assert len(asyncio.all_tasks()) <= tasks
     assert open_files() <= files + 16  # idle connections to the provider
     assert gateway.registry.counts()["calls"] == 0
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_a_bomb_in_a_stream_is_not_unpacked_to_its_end(coding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relayweb.conf.MAX_BODY", 1_000_000)
+    packer = zlib.compressobj(wbits=31) if coding == "gzip" else zstandard.ZstdCompressor().compressobj()
+    bomb = b"".join(packer.compress(bytes(1_000_000)) for _ in range(500)) + packer.flush()
+    unpack = Unpacking(coding)
+    assert sum(len(unpack(bomb[at : at + 65_536])) for at in range(0, len(bomb), 65_536)) < 70_000_000
+    assert unpack(bomb[:100]) == b""
+
+
+async def test_an_event_without_end_passes_and_fills_no_memory(
+    gateway: Gateway, target: Target, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relayweb.conf.MAX_BODY", 10_000)
+    pieces = [chat_stream("A")[0], *[b"data: " + b"x" * 5_000] * 5, b"\n\n", *chat_stream("B")]
+    provider.scripts["endless"] = Script(headers=STREAM, pieces=pieces)
+    answer = await ask(gateway, target, "chat/completions", {**BODY, "model": "endless"})
+    assert answer.body == b"".join(pieces) and answer.ended
+    assert gateway.registry.losses["chunks"] == 1
+
+
+async def test_an_answer_too_long_to_be_held_is_an_error_that_says_so(
+    gateway: Gateway, target: Target, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relayweb.gateway.transport.LARGEST", 10_000)
+    provider.scripts["huge"] = Script(headers={"content-type": "application/json"}, pieces=[b"x" * 5_000] * 5)
+    answer = await ask(gateway, target, "chat/completions", {**BODY, "model": "huge", "stream": False})
+    assert answer.status == 502 and "longer than 10000 bytes" in answer.json["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_nothing_a_provider_sends_is_a_page_of_ours(
+    gateway: Gateway, target: Target, provider: Provider, stream: bool
+) -> None:
+    headers = {
+        "content-type": "text/html",
+        "set-cookie": "sessionid=planted",
+        "content-security-policy": "script-src *",
+        "clear-site-data": "*",
+    }
+    provider.scripts["page"] = Script(headers=headers, pieces=[b"<script>steal()</script>"])
+    answer = await ask(gateway, target, "chat/completions", {**BODY, "model": "page", "stream": stream})
+    assert answer.body == b"<script>steal()</script>"
+    assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert not {"set-cookie", "clear-site-data"} & set(answer.headers)

@@ -145,7 +145,7 @@ def test_names_that_end_with_that_of_a_key_are_secret(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["-eyJabcdef", "eyJ.", "bearer ", "sk-", "basic\t\t", "AKIA", "rw_read_", "-eyJabcdef.a"]
+    "part", ["-eyJabcdef", "eyJ.", "bearer ", "sk-", "basic\t\t", "AKIA", "rw_read_", "-eyJab.a"]
 )
 def test_hostile_text_takes_time_in_proportion_to_its_length(part: str) -> None:
     began = time.process_time()
