@@ -11,12 +11,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
 
 from relayweb.recording import masking
-from relayweb.recording.atof import MARK, Parsed, format_timestamp, restore_surrogates, uuid_text
+from relayweb.recording.atof import (
+    MARK,
+    Envelope,
+    Parsed,
+    format_timestamp,
+    parse,
+    restore_surrogates,
+    uuid_text,
+)
 from relayweb.recording.compression import CONTENT, EVENT
 from relayweb.recording.recent import Recent
 
@@ -80,6 +89,11 @@ class _History(msgspec.Struct, gc=False):
 _HISTORIES, _HISTORY = 64, 256_000  # remembered at most, and the bytes of one
 
 
+def _find(text: bytes, part: bytes, guess: int, at: int) -> int:
+    """Where `part` stands in `text`, at `at` or later. In JSON without spaces and escapes the guess is right."""
+    return guess if guess >= at and text.startswith(part, guess) else text.find(part, at)
+
+
 class Store:
     """Splits what the writer records and numbers what is new. Not thread-safe: it belongs to the writer's thread."""
 
@@ -100,36 +114,45 @@ class Store:
         line = event.line
         self._history = event.root
         loose_data = event.envelope.name in masking.FAILURE_MARKS
-        packed = self._pack(line, loose_data)
+        packed = self._pack(line, event.envelope, loose_data)
         if masking.suspects_names(packed.text) or masking.suspects_credentials(packed.text):
             self._histories.pop(self._history, None)
             masked = masking.mask_event(line, loose_data=loose_data)
             if masked != line:
                 for digest in list(self._unnumbered)[before:]:
                     del self._unnumbered[digest]
-                packed = self._pack(masked, loose_data)
+                packed = self._pack(masked, parse(masked).envelope, loose_data)
                 packed.masked = True
         return packed
 
-    def _pack(self, line: bytes, loose_data: bool) -> Packed:
+    def _pack(self, line: bytes, envelope: Envelope, loose_data: bool) -> Packed:
         self._messages = None
         if len(line) < MIN_VALUE:
             return Packed(line, line, [], False)
-        refs: list[Piece] = []
-        out: list[bytes] = []
-        at = 0
-        for name, raw in _raw_object(line).items():
+        cuts: list[tuple[int, int, bytes, list[Piece]]] = []
+        payloads = (("data", envelope.data), ("category_profile", envelope.category_profile))
+        for name, raw in (*payloads, ("metadata", envelope.metadata)):
             value = bytes(raw)
             if len(value) < MIN_MESSAGE:
                 continue
             self._in_data = name == "data"
+            refs: list[Piece] = []
             loose = name == "metadata" or (loose_data and name == "data")
             text = self._cut(name, value, loose, refs)
             if text is not None:
-                start = line.find(value, at)
-                out += (line[at:start], text)
-                at = start + len(value)
+                key = line.find(b'"%b":' % name.encode())
+                start = _find(line, value, key + len(name) + 3, 0)
+                cuts.append((start, start + len(value), text, refs))
+        cuts.sort(key=itemgetter(0))
+        out: list[bytes] = []
+        at = 0
+        for start, end, text, _ in cuts:
+            if start < at:  # one payload looks like a part of another: leave it as it is
+                return Packed(line, line, [], False)
+            out += (line[at:start], text)
+            at = end
         out.append(line[at:])
+        refs = [piece for *_, some in cuts for piece in some]
         packed = Packed(line, b"".join(out), refs, False)
         packed.messages = self._messages
         return packed
@@ -177,14 +200,16 @@ class Store:
             self._histories.pop(self._history)
             del refs[len(refs) - sum(piece is not None for _, piece in messages) :]
             return self._cut_messages(value, loose, refs)
+        place = at + 1
         for raw in items:
             item = bytes(raw)
+            guess, place = place, place + len(item) + 1
             if len(item) < MIN_MESSAGE:
                 messages.append((item, None))
                 continue
             piece = self._piece(item, MESSAGE, loose)
             messages.append((item, piece))
-            start = value.find(item, at)
+            start = _find(value, item, guess, at)
             out += (value[at:start], HOLE)
             at = start + len(item)
             refs.append(piece)
@@ -205,17 +230,22 @@ class Store:
     def _cut_inside(self, value: bytes, loose: bool, refs: list[Piece]) -> bytes | None:
         out: list[bytes] = []
         at = 0
+        place = 1
         if value[:1] == b"{":
             members: Iterable[tuple[str, msgspec.Raw]] = _raw_object(value).items()
+            key = 3
         else:
             members = (("", raw) for raw in _raw_array(value))
+            key = 0
         for name, raw in members:
             child = bytes(raw)
+            place += len(name) + key
+            guess, place = place, place + len(child) + 1
             if len(child) < MIN_MESSAGE:
                 continue
             text = self._cut(name, child, loose or name.lower() in _LOOSE, refs)
             if text is not None:
-                start = value.find(child, at)
+                start = _find(value, child, guess, at)
                 out += (value[at:start], text)
                 at = start + len(child)
         if not at:
