@@ -1,0 +1,308 @@
+"""A long run under the load of a small team, with faults at its end: `python -m bench.soak --minutes 30`.
+
+50 viewers, 8 senders over POST and websocket, 100 gateway streams of 5 chunks a second at once. Two thirds of the time
+nothing is broken: there must be no error, and memory, files and threads may not grow. Then the database is locked, and
+the server killed and started again; nothing acknowledged may be lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from bench import Row, table, within
+from bench.gateway import cpu_seconds, part, relayweb, started
+
+PROJECT = Path(__file__).resolve().parent.parent
+LOADS = ("streams", "senders", "viewers")
+SAMPLE_SECONDS = 5.0
+STEADY, LOCKED, UNLOCKED, KILLED, AFTER = "steady", "database locked", "unlocked", "killed", "after the kill"
+
+LATENCIES = (
+    ("streams", "chunk through the gateway"),
+    ("senders", "POST until committed"),
+    ("viewers", "chunk to a viewer"),
+    ("viewers", "change to the list"),
+)
+
+
+class Server:
+    """relayweb on a home and a port of its own; may be killed and started again."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.env = {**os.environ, "RELAYWEB_HOME": str(home)}
+        self.port = "0"
+        self.process: subprocess.Popen[bytes]
+        self.url = ""
+
+    def start(self) -> None:
+        log = self.home / "serve.log"
+        with log.open("ab") as out:
+            began = out.tell()
+            command = [sys.executable, "-m", "relayweb", "serve", "--port", self.port]
+            self.process = subprocess.Popen(command, env=self.env, cwd=PROJECT, stdout=out, stderr=out)
+        deadline = time.monotonic() + 60
+        while not (found := re.search(rb"relayweb is at (http://\S+:(\d+))", log.read_bytes()[began:])):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the server did not start: {log.read_text()[-1000:]}")
+            time.sleep(0.05)
+        self.url, self.port = found[1].decode(), found[2].decode()
+
+    def health(self) -> dict[str, Any]:
+        told: dict[str, Any] = httpx2.get(f"{self.url}/healthz", timeout=30).json()
+        return told
+
+    def sample(self) -> tuple[float, int, int]:
+        """Resident MB, open files and threads."""
+        at = Path(f"/proc/{self.process.pid}")
+        resident = int(re.findall(r"VmRSS:\s+(\d+)", (at / "status").read_text())[0]) / 1024
+        return resident, len(os.listdir(at / "fd")), len(os.listdir(at / "task"))
+
+
+class Loads:
+    """The three processes that make the load."""
+
+    def __init__(self, server: Server, tokens: dict[str, str], folder: str) -> None:
+        config = json.dumps({"url": server.url, "tokens": tokens, "folder": folder})
+        self.processes = {
+            kind: subprocess.Popen(
+                [sys.executable, "-m", "bench._soak_load", kind, config],
+                cwd=PROJECT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for kind in LOADS
+        }
+
+    def tell(self, phase: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {phase}", file=sys.stderr, flush=True)
+        for process in self.processes.values():
+            assert process.stdin
+            process.stdin.write(phase + "\n")
+            process.stdin.flush()
+
+    def stop(self) -> dict[str, Any]:
+        for process in self.processes.values():
+            assert process.stdin
+            process.stdin.write("stop\n")
+            process.stdin.flush()
+        return {kind: json.loads(process.communicate(timeout=120)[0]) for kind, process in self.processes.items()}
+
+    def kill(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+
+def watch(server: Server, seconds: float) -> list[tuple[float, int, int]]:
+    """Samples of the server, one every five seconds."""
+    samples = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(min(SAMPLE_SECONDS, max(0.1, end - time.monotonic())))
+        samples.append(server.sample())
+    return samples
+
+
+def growth(values: list[float]) -> tuple[float, float]:
+    """How much the values grew over the whole time by their median slope (Theil-Sen), and how much they scatter."""
+    pairs = [(b - a) / (j - i) for i, a in enumerate(values) for j, b in enumerate(values[i + 1 :], i + 1)]
+    slope = statistics.median(pairs)
+    middle = statistics.median(v - slope * i for i, v in enumerate(values))
+    scatter = statistics.median(abs(v - slope * i - middle) for i, v in enumerate(values))
+    return slope * (len(values) - 1), 1.4826 * scatter
+
+
+@contextmanager
+def locked(home: Path) -> Iterator[None]:
+    """Hold SQLite's write lock, as a stuck backup or a stray shell would."""
+    lock = sqlite3.connect(home / "relayweb.sqlite3", isolation_level=None, timeout=30)
+    lock.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        lock.execute("ROLLBACK")
+        lock.close()
+
+
+def soak(minutes: float) -> list[Row]:
+    """One run of so many minutes."""
+    seconds = minutes * 60
+    with tempfile.TemporaryDirectory() as folder, started(part("provider")) as (_, port):
+        server = Server(Path(folder) / "home")
+        server.home.mkdir(mode=0o700)
+        upstream = f"http://127.0.0.1:{port}"
+        relayweb(server.env, "upstream", "set", "bench", "--base-url", upstream, "--api-mode", "chat_completions")
+        scopes = ("gateway", "ingest", "read")
+        tokens = {s: relayweb(server.env, "token", "create", "--scope", s).split()[-1] for s in scopes}
+        server.start()
+        loads = Loads(server, tokens, folder)
+        try:
+            return _run(server, loads, seconds, Path(folder))
+        finally:
+            loads.kill()
+            server.process.terminate()
+            server.process.wait(20)
+
+
+def _run(server: Server, loads: Loads, seconds: float, folder: Path) -> list[Row]:
+    loads.tell("warm-up")
+    watch(server, seconds * 0.2)
+    loads.tell(STEADY)
+    used, began = cpu_seconds(server.process.pid), time.monotonic()
+    samples = watch(server, seconds * 0.55)
+    used, lasted = cpu_seconds(server.process.pid) - used, time.monotonic() - began
+    healthy = server.health()
+    with locked(server.home):
+        loads.tell(LOCKED)
+        time.sleep(seconds * 0.05)
+        degraded = server.health()
+    loads.tell(UNLOCKED)
+    recovered = until(lambda: server.health()["writer"]["status"] == "ok")
+    watch(server, seconds * 0.05)
+    writer = server.health()["writer"]
+    loads.tell(KILLED)
+    server.process.kill()
+    server.process.wait()
+    restarted = time.monotonic()
+    server.start()
+    restarted = time.monotonic() - restarted
+    watch(server, min(15.0, seconds * 0.05))  # those who were cut off come back
+    loads.tell(AFTER)
+    watch(server, seconds * 0.1)
+    told = loads.stop()
+    settled = until(lambda: server.health()["writer"]["queued_bytes"] == 0)
+    ended = server.health()
+    server.process.terminate()
+    stopped = server.process.wait(20)
+    lost, check = (
+        _lost(server, folder),
+        subprocess.run(
+            [sys.executable, "-m", "relayweb", "check"], env=server.env, cwd=PROJECT, stdout=subprocess.DEVNULL
+        ),
+    )
+    _explain(told)
+    rows: list[Row] = [("steady phase", lasted / 60, "min", "")]
+    rows += _rates(told, lasted, used) + _latencies(told) + _growths(samples, lasted)
+    rows += [
+        ("errors in the steady phase", _errors(told, STEADY), "", "≤ 0"),
+        ("lost by the gateway or the recorder, steady phase", _losses(healthy), "", "≤ 0"),
+        ("database locked: seen in /healthz", float(degraded["writer"]["status"] == "degraded"), "", "≥ 1"),
+        ("database locked: streams with an error", _errors(told, LOCKED, "streams"), "", "≤ 0"),
+        ("database locked: dropped, and counted", writer["dropped"], "events", ""),
+        ("unlocked: until it records again", recovered, "s", "≤ 10"),
+        ("kill -9: until it answers again", restarted, "s", ""),
+        ("errors after the kill, once all had come back", _errors(told, AFTER), "", "≤ 0"),
+        ("acknowledged events that are not on record", float(lost), "", "≤ 0"),
+        ("queue empty after the load", settled, "s", "≤ 10"),
+        ("writer's errors after the kill", ended["writer"]["errors"], "", "≤ 0"),
+        ("`relayweb check`", float(check.returncode), "problems", "≤ 0"),
+        ("exit status of the server", float(stopped), "", "≤ 0"),
+    ]
+    return rows
+
+
+def until(so: Callable[[], bool], limit: float = 60.0) -> float:
+    """Seconds until something is so; `limit` when it never was."""
+    began = time.monotonic()
+    while not so() and time.monotonic() - began < limit:
+        time.sleep(0.1)
+    return time.monotonic() - began
+
+
+def _rates(told: dict[str, Any], seconds: float, used: float) -> list[Row]:
+    def count(kind: str, what: str) -> float:
+        return float(_figures(told, kind, STEADY, what).get("count", 0))
+
+    chunks = count("streams", "chunk through the gateway")
+    return [
+        ("chunks through the gateway", chunks / seconds, "1/s", ""),
+        ("whole streams", count("streams", "stream"), "", ""),
+        ("frames to viewers", count("viewers", "frames") / seconds, "1/s", ""),
+        ("server CPU", 100 * used / seconds, "% core", ""),
+    ]
+
+
+def _latencies(told: dict[str, Any]) -> list[Row]:
+    rows: list[Row] = []
+    for kind, what in LATENCIES:
+        for share in ("p50", "p99"):
+            rows.append((f"{what}, {share}", _figures(told, kind, STEADY, what).get(share, float("nan")), "ms", ""))
+    chunk = ("streams", "chunk through the gateway")
+    for share in ("p50", "p99"):
+        value = _figures(told, chunk[0], LOCKED, chunk[1]).get(share, float("nan"))
+        rows.append((f"database locked: {chunk[1]}, {share}", value, "ms", ""))
+    return rows
+
+
+def _growths(samples: list[tuple[float, int, int]], seconds: float) -> list[Row]:
+    rows: list[Row] = []
+    for name, unit, floor, values in zip(
+        ("memory", "open files", "threads"), ("MB", "", ""), (5.0, 4.0, 2.0), zip(*samples, strict=True), strict=True
+    ):
+        grown, scatter = growth([float(v) for v in values])
+        rows.append((f"{name}, median", statistics.median(values), unit, ""))
+        # A trend counts when it stands out from the scatter, and from what a few more clients at once need.
+        rows.append((f"{name}, growth in {seconds / 60:.0f} min", grown, unit, f"≤ {max(floor, 3 * scatter):.3g}"))
+    return rows
+
+
+def _figures(told: dict[str, Any], kind: str, phase: str, what: str) -> dict[str, float]:
+    found: dict[str, float] = told[kind].get(phase, {}).get("values", {}).get(what, {})
+    return found
+
+
+def _errors(told: dict[str, Any], phase: str, *kinds: str) -> float:
+    return float(sum(sum(told[kind].get(phase, {}).get("errors", {}).values()) for kind in kinds or LOADS))
+
+
+def _losses(health: dict[str, Any]) -> float:
+    gateway = health["gateway"]
+    return float(health["writer"]["dropped"] + sum(gateway[f"lost_{n}"] for n in ("calls", "streams", "chunks")))
+
+
+def _explain(told: dict[str, Any]) -> None:
+    for kind, phases in told.items():
+        for phase, found in phases.items():
+            for text, count in found["errors"].items():
+                print(f"{kind}, {phase}: {count} × {text}", file=sys.stderr)
+
+
+def _lost(server: Server, folder: Path) -> int:
+    """How many events that were acknowledged are not on record."""
+    wanted = set((folder / "kept").read_text().splitlines())
+    command = [sys.executable, "-m", "relayweb", "export"]
+    with subprocess.Popen(command, env=server.env, cwd=PROJECT, stdout=subprocess.PIPE) as export:
+        assert export.stdout
+        for line in export.stdout:
+            event = json.loads(line)
+            wanted.discard(f"{event['uuid']} {event['kind']} {event.get('scope_category')}")
+    return len(wanted)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0, help="how long (30)")
+    rows = soak(parser.parse_args().minutes)
+    print(table(rows))
+    return int(any(within(value, budget) is False for _, value, _, budget in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
