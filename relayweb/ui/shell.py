@@ -70,7 +70,7 @@ def notices() -> list[dict[str, str]]:
         {
             "kind": "interrupted",
             "title": f"Intercept {config.key} is stopped.",
-            "text": config.stopped,
+            "text": f"{config.stopped[:1].upper()}{config.stopped[1:]}.",
             "href": reverse("admin:intercepts_interceptconfig_rule", args=[config.key]),
         }
         for config in stopped

@@ -29,7 +29,7 @@ def test_dropped_events_and_a_degraded_recorder_are_said_on_every_page(viewer, m
 def test_a_stopped_intercept_is_said_on_every_page(viewer):
     InterceptConfig.objects.create(key="cooler", action={}, stopped="disabled after 5 failures")
     page = viewer.get("/start/").content.decode()
-    assert "Intercept cooler is stopped." in page and "disabled after 5 failures" in page
+    assert "Intercept cooler is stopped." in page and "Disabled after 5 failures." in page
 
 
 def test_a_recorder_that_is_well_says_nothing(viewer):
