@@ -69,7 +69,8 @@ class Served:
             self.process = None
 
     def get(self, path: str, **headers: str) -> httpx2.Response:
-        return httpx2.get(self.url + path, headers={k.replace("_", "-"): v for k, v in headers.items()})
+        named = {k.replace("_", "-"): v for k, v in headers.items()}
+        return httpx2.get(self.url + path, headers=named, timeout=30)
 
     def send(self, events: list[dict], token: str) -> dict:
         """POST events as lines; returns the answer."""

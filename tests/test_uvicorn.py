@@ -64,7 +64,7 @@ def test_doors_pages_and_stop_work_on_uvicorn(tmp_path) -> None:
         assert refused.value.response.status_code == 401
 
         link = served.run("login", "--url", served.url).stdout.decode().strip()
-        with httpx2.Client() as browser:
+        with httpx2.Client(timeout=30) as browser:
             assert browser.get(link).headers["location"] == "/"
         assert served.get("/").status_code == 302
         assert served.get("/healthz", host="evil.example").status_code == 400

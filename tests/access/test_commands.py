@@ -37,7 +37,7 @@ def test_a_link_made_by_a_command_works_in_the_running_server(serve) -> None:
     served = serve()
     link = served.run("login").stdout.decode().strip()
     assert link.startswith(served.url + "/login/")
-    with httpx2.Client() as browser:
+    with httpx2.Client(timeout=30) as browser:
         assert browser.get(link).headers["location"] == "/"
         assert browser.get(served.url + "/").status_code == 200
     assert httpx2.get(served.url + "/").headers["location"].startswith("/login/")
