@@ -111,6 +111,20 @@ def test_dragging_a_row_changes_the_order(site, open_page):
     assert keys == ["c", "a", "b"]
 
 
+def test_arrow_keys_on_the_handle_change_the_order_too(site, open_page):
+    files = "".join(
+        f'[[intercepts]]\nkey = "arrow-{name}"\nenabled = false\npriority = {number}\n'
+        'action = { type = "block", message = "No." }\n'
+        for number, name in enumerate("ab", 200)
+    )
+    assert site.run("intercepts", "import", "-", stdin=files.encode()).returncode == 0
+    page = open_page(LIST)
+    with page.expect_navigation():
+        page.locator('tr[data-key="arrow-b"] .grip').press("ArrowUp")
+    keys = page.locator("tr[data-key^=arrow-]").evaluate_all("(rows) => rows.map((row) => row.dataset.key.slice(-1))")
+    assert keys == ["b", "a"]
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_form_reads_on_a_phone(open_page, shot, theme):
     page = open_page(LIST + "add/", theme=theme, viewport=PHONE, has_touch=True)

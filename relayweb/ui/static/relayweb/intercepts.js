@@ -66,6 +66,20 @@ if (list) {
     event.preventDefault();
     if (held) send();
   });
+  // From the keyboard the order is sent when the keys have rested.
+  let rest = null;
+  list.addEventListener("keydown", (event) => {
+    const grip = event.target.closest(".grip");
+    const row = grip?.closest("tr");
+    const other = event.key === "ArrowUp" ? row?.previousElementSibling : event.key === "ArrowDown" ? row?.nextElementSibling : null;
+    if (!other) return;
+    event.preventDefault();
+    if (event.key === "ArrowUp") other.before(row);
+    else other.after(row);
+    grip.focus();
+    clearTimeout(rest);
+    rest = setTimeout(send, 900);
+  });
   list.addEventListener("dragend", () => {
     held?.classList.remove("held");
     held = null;
