@@ -184,7 +184,13 @@ class Attempt:
     def failed(self, error: Exception) -> None:
         """Emit `relay.attempt_failed`."""
         try:
-            data = failures.describe(error)
+            self.told(failures.describe(error))
+        except Exception as problem:
+            faults.note("mark", problem)
+
+    def told(self, data: marks.AttemptFailed) -> None:
+        """Emit `relay.attempt_failed` for what the provider told, by an exception or inside its stream."""
+        try:
             self.mark(marks.ATTEMPT_FAILED, self.wire.redact(dict(data)))
         except Exception as problem:
             faults.note("mark", problem)

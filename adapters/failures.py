@@ -42,6 +42,30 @@ def describe(error: BaseException) -> AttemptFailed:
     )
 
 
+def in_stream(chunk: Any) -> AttemptFailed | None:
+    """The error that a chunk tells of, where a provider ends a stream with one after a good HTTP status."""
+    if not isinstance(chunk, dict):
+        return None
+    kind = chunk.get("type")
+    error = chunk.get("error")
+    if kind == "response.failed" and isinstance(chunk.get("response"), dict):
+        error = chunk["response"].get("error")
+    elif kind == "error" and not error:
+        error = chunk
+    if not error:
+        return None
+    told = error if isinstance(error, dict) else {"message": str(error)}
+    words = (word for word in (told.get("type"), told.get("code")) if word != "error")
+    return AttemptFailed(
+        status=_first_int(told.get("status"), told.get("code")),
+        error_type=next((found for word in words if (found := _text(word))), None),
+        message=_clip(_text(told.get("message")) or _text(told.get("detail")) or "", MESSAGE_LIMIT) or None,
+        body=_clip(json.dumps(escape(error)[0], ensure_ascii=False), BODY_LIMIT),
+        request_id=_text(chunk.get("request_id")),
+        retry_after=None,
+    )
+
+
 def _get(value: Any, name: str) -> Any:
     try:
         return getattr(value, name, None)

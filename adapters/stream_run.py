@@ -14,7 +14,7 @@ from typing import Any
 from adapters import accumulators, exits, loops
 from adapters.attempt import Attempt
 from adapters.chunk_marks import ChunkMarks
-from adapters.failures import is_abort
+from adapters.failures import in_stream, is_abort
 from adapters.json_values import frozen, holds, to_json
 from adapters.options import StreamOptions
 from adapters.places import _MANAGED, managed
@@ -72,6 +72,7 @@ class StreamRun:
         self._marks: ChunkMarks | None = None
         self._accumulator = accumulators.for_api_mode(attempt.api_mode) if options.finalizer is None else None
         self._produced = self._collected = self._delivered = self._kept = 0
+        self._failure_told = False  # by the stream itself: Relay sees such a stream end well
         self._waiting = False
         self._gate: asyncio.Future[bool] | None = None
 
@@ -302,6 +303,9 @@ class StreamRun:
             produced = _Produced(chunk, plain, *self.attempt.escaped(plain))
         self._pending.append(produced)
         self._produced += 1
+        if not self._failure_told and (failure := in_stream(plain)) is not None:
+            self._failure_told = True
+            self.attempt.told(failure)
         return produced
 
     def _collect(self, seen: Any) -> None:

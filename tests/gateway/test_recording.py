@@ -328,6 +328,39 @@ async def test_an_error_event_in_a_stream_fails_the_call(gateway, events, target
     assert outcome(events.calls[0]) == "failed"
 
 
+@pytest.mark.parametrize(
+    ("path", "event", "kind", "message"),
+    [
+        (
+            MESSAGES,
+            b'event: error\ndata: {"type": "error",\ndata: "error": {"type": "overloaded_error", "message": "later"}}',
+            "overloaded_error",
+            "later",
+        ),
+        (CHAT, b'event: error\ndata: {"message": "quota", "code": "used_up"}', "used_up", "quota"),
+        (RESPONSES, b'event: error\r\ndata: {"code": "rate_limit", "message": "slow"}', "rate_limit", "slow"),
+        (
+            RESPONSES,
+            b'data: {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "no"}}}',
+            "server_error",
+            "no",
+        ),
+    ],
+)
+async def test_b19_an_error_event_of_any_provider_fails_its_attempt(
+    gateway, events, target, provider, path, event, kind, message
+) -> None:
+    provider.scripts["ill"] = Script(headers=STREAM, pieces=[event + b"\n\n"])
+    body = {"model": "ill", "stream": True, "max_tokens": 5}
+    body |= {"input": "hi"} if path == RESPONSES else {"messages": [{"role": "user", "content": "hi"}]}
+    answer = await ask(gateway, target, path, body)
+    assert answer.body == event + b"\n\n"
+    await eventually(events, lambda e: e.calls and e.calls[0]["end"])
+    assert outcome(events.calls[0]) == "failed"
+    [failed] = events.marks("relay.attempt_failed", events.attempts[0]["uuid"])
+    assert (failed["data"]["error_type"], failed["data"]["message"]) == (kind, message)
+
+
 async def test_a_client_that_hangs_up_at_an_error_event_was_failed(gateway, events, target, provider) -> None:
     pieces = [*chat_stream("A")[:1], *sse({"error": {"message": "overloaded", "type": "server_error"}}), HANG]
     provider.scripts["sick"] = Script(headers=STREAM, pieces=pieces)

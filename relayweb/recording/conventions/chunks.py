@@ -39,9 +39,9 @@ def read_chunk_mark(data: Json, *, api_mode: Json = None) -> ChunkFacts:
     data = as_map(data)
     index = data.get("chunk_index")
     provider = known_api_mode(data.get("provider")) or known_api_mode(api_mode)
-    finish: Json = data.get("stop_reason")
+    finish: Json = data.get("stop_reason") or data.get("finish_reason")
     for reason in as_list(data.get("finish_reasons")):
-        finish = as_map(reason).get("finish_reason") or finish
+        finish = (reason if isinstance(reason, str) else as_map(reason).get("finish_reason")) or finish
     event_type = text_or_none(data.get("event_type"))
     error = error_object(data)
     if error is None and event_type in ("error", "response.failed"):
