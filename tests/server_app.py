@@ -44,6 +44,8 @@ async def do_state(scope, receive, send):
                 "sent": sent,
                 "left": left,
                 "connections": len(running.connections),
+                "channels": len(running.http_factory.channels),
+                "sockets": running.ws_factory.open,
                 "files": len(os.listdir("/proc/self/fd")),
             }
         ).encode(),
@@ -177,6 +179,8 @@ if __name__ == "__main__":
     server.limits.GRACE_SECONDS = float(os.environ.get("GRACE", "2"))
     server.limits.IDLE_SECONDS = server.limits.STALL_SECONDS = float(os.environ.get("PATIENCE", "60"))
     server.limits.LINGER_SECONDS = 3
+    server.limits.PAGE_SECONDS = float(os.environ.get("PAGE_SECONDS", "60"))
+    server.limits.FILES = int(os.environ.get("FILES", "65536"))
     server.limits.STOP_SECONDS = float(os.environ.get("STOP", "14"))
     logging.basicConfig(level=logging.INFO)
     port = int(sys.argv[1]) if sys.argv[1:] else 0

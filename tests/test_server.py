@@ -53,8 +53,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def stoppable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Server]]:
     started: list[Small] = []
 
-    def start(grace: float = 2, patience: float = 60) -> Server:
-        started.append(Small(tmp_path_factory.mktemp("home"), GRACE=str(grace), PATIENCE=str(patience)))
+    def start(grace: float = 2, patience: float = 60, **env: str) -> Server:
+        started.append(Small(tmp_path_factory.mktemp("home"), GRACE=str(grace), PATIENCE=str(patience), **env))
         return Server(started[-1].start())
 
     yield start
@@ -278,7 +278,9 @@ def test_connections_that_are_gone_leave_nothing_behind(server: Server) -> None:
         with websocket.connect(server.url.replace("http", "ws") + "/live/x") as one:
             one.send(["return", "raise", "x"][number % 3])
     until(lambda: server.state()["connections"] <= before["connections"], 15)
-    assert server.state()["files"] <= before["files"] + 1
+    after = server.state()
+    assert after["files"] <= before["files"] + 1
+    assert after["sockets"] == before["sockets"] and after["channels"] <= before["channels"] + 1
 
 
 def test_only_sockets_that_can_answer_are_pinged(server: Server) -> None:
@@ -317,6 +319,36 @@ def test_a_head_has_to_come_in_time_and_a_body_may_be_slow(stoppable: Callable[.
             time.sleep(1)
             slow.sendall(b"x")
         assert b"xxxx" in read_until(slow, b"0\r\n\r\n")
+
+
+def test_a_body_that_anybody_may_send_has_to_come_in_time(stoppable: Callable[..., Server]) -> None:
+    server = stoppable(PAGE_SECONDS="1")
+    with server.raw("POST /page/collect HTTP/1.1\nHost: x\nContent-Length: 100") as slow:
+        began = time.monotonic()
+        answer = read_all(slow)
+    assert answer.startswith(b"HTTP/1.1 408 ") and b"did not come within" in answer
+    assert time.monotonic() - began < 8
+
+
+def test_one_connection_too_many_is_told_to_come_again_and_the_others_go_on(stoppable: Callable[..., Server]) -> None:
+    server = stoppable(FILES="296")  # less what is kept, halved: 20
+    idle = [server.raw("GET /until_gone HTTP/1.1\nHost: x") for _ in range(10)]
+    idle += [server.raw(f"GET /live/x HTTP/1.1\n{UPGRADE}") for _ in range(10)]
+    for one in idle:
+        assert read_until(one, b"\r\n\r\n")
+    with server.raw("GET /state HTTP/1.1\nHost: x") as one:
+        answer = read_all(one)
+    assert answer.startswith(b"HTTP/1.1 503 ") and b"too many connections" in answer
+    idle.pop().close()
+    until(lambda: b" 200 " in status_of(server))
+    for one in idle:
+        one.close()
+    until(lambda: server.state()["sockets"] == 0)
+
+
+def status_of(server: Server) -> bytes:
+    with server.raw("GET /state HTTP/1.1\nHost: x\nConnection: close") as one:
+        return read_all(one)[:40]
 
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import resource
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daphne import http_protocol
+from twisted.internet import reactor as _reactor
+from twisted.internet.protocol import Protocol
 from twisted.web import http
 
 from relayweb import conf
@@ -18,6 +22,7 @@ from relayweb.server.flow import Gate, Message
 if TYPE_CHECKING:
     from relayweb.server import Server
 
+reactor: Any = _reactor
 access_logger = logging.getLogger("relayweb.access")
 
 
@@ -46,6 +51,7 @@ class Request(http_protocol.WebRequest):
     _body_seen = 0
     _endless = False
     _limit = limits.PAGE_BODY
+    _began = 0.0
     method: bytes | None
     path: bytes | None
     content: Any
@@ -55,6 +61,7 @@ class Request(http_protocol.WebRequest):
         if length == 0:
             return
         self.body_done = False
+        self._began = time.monotonic()
         self.content.close()
         self.content = NoContent()
         path = self.channel._path.partition(b"?")[0]
@@ -71,7 +78,11 @@ class Request(http_protocol.WebRequest):
     def process(self) -> Any:
         if self.server.draining:
             return self.answer(503, "the server is stopping; try again in a moment", {b"retry-after": b"2"})
-        return super().process()
+        channel = self.channel
+        result = super().process()
+        if self.transport is None:  # it is a websocket now
+            channel.factory.channels.discard(channel)
+        return result
 
     def handleContentChunk(self, data: bytes) -> None:
         if self.finished:
@@ -157,8 +168,15 @@ class Request(http_protocol.WebRequest):
             self.handle_exception(RuntimeError("the application did not answer"))
 
     def check_timeouts(self) -> None:
-        if self.gate and self.gate.stalled() and self.channel is not None:
+        if self.channel is None or self.finished:
+            return
+        if self.gate and self.gate.stalled():
             self.channel.forceAbortClient()
+        elif not self.body_done and self._limit == limits.PAGE_BODY and self._late():
+            self.answer(408, f"the body did not come within {limits.PAGE_SECONDS} seconds")
+
+    def _late(self) -> bool:
+        return not self._response_started and time.monotonic() - self._began > limits.PAGE_SECONDS
 
     def drain(self) -> None:
         """An upload without end is told to end; anything else may finish."""
@@ -227,6 +245,18 @@ class Channel(http.HTTPChannel):
         self._respondToBadRequestAndDisconnect()
 
 
+class Crowded(Protocol):
+    """Says to one connection too many to come again, in place of standing silent."""
+
+    def connectionMade(self) -> None:
+        body = b'{"error": "too many connections; try again in a moment"}'
+        head = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 2\r\n"
+        self.transport.write(head + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        # Closed at once, what the client sends meanwhile would reset the connection, and the answer with it.
+        self.transport.loseWriteConnection()
+        reactor.callLater(1, self.transport.abortConnection)
+
+
 class Factory(http_protocol.HTTPFactory):
     protocol = Channel
 
@@ -234,6 +264,20 @@ class Factory(http_protocol.HTTPFactory):
         super().__init__(server)
         self.timeOut = limits.IDLE_SECONDS
         self.channels: set[Channel] = set()
+        self._most = most_connections()
 
     def buildProtocol(self, addr: Any) -> Any:
+        if len(self.channels) + self.server.ws_factory.open >= self._most:
+            return Crowded()
         return http.HTTPFactory.buildProtocol(self, addr)
+
+
+def most_connections() -> int:
+    """How many connections there are file descriptors for, after taking as many as the system gives."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.FILES if hard == resource.RLIM_INFINITY else min(limits.FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    files = limits.FILES if soft == resource.RLIM_INFINITY else min(limits.FILES, soft)
+    return max(16, (files - limits.FILES_KEPT) // 2)

@@ -4,6 +4,8 @@ INBOX_BYTES = 1024 * 1024
 """What a connection may have waiting for the application before it is read no further."""
 PAGE_BODY = 2 * 1024 * 1024
 """Bytes a request body may have outside the doors and the gateway."""
+PAGE_SECONDS = 60
+"""In which such a body has to be there: it is read before anybody is asked for a login."""
 HEADER_BYTES = 64 * 1024
 IDLE_SECONDS = 120
 """Longer than the 90 s after which Relay's client drops an idle connection: whoever closes first must not be us."""
@@ -11,6 +13,10 @@ STALL_SECONDS = 120
 """A client that takes nothing for so long is cut off."""
 LINGER_SECONDS = 10
 """How long a refused body is read and thrown away, so that the client gets to the answer."""
+FILES = 65_536
+"""File descriptors taken where the system allows so many."""
+FILES_KEPT = 256
+"""Of those, what is not for connections: the database, the log, and so on. A call of the gateway takes two."""
 GRACE_SECONDS = 8
 """How long answers that have begun may go on after the order to stop."""
 STOP_SECONDS = 14

@@ -24,6 +24,14 @@ class Socket(ws_protocol.WebSocketProtocol):
             self.transport.setTcpKeepAlive(1)
         return super().onConnect(request)
 
+    def connectionMade(self) -> None:
+        self.factory.open += 1
+        super().connectionMade()
+
+    def connectionLost(self, reason: Any) -> None:
+        self.factory.open -= 1
+        super().connectionLost(reason)
+
     def onClose(self, wasClean: bool, code: int, reason: str) -> None:
         if self.gate:
             self.gate.resumeProducing()
@@ -92,3 +100,4 @@ class Socket(ws_protocol.WebSocketProtocol):
 
 class SocketFactory(ws_protocol.WebSocketFactory):
     protocol = Socket
+    open = 0
