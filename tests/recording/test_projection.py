@@ -239,9 +239,11 @@ def test_what_stays_open_is_interrupted_and_a_late_end_repairs_it(record: Record
 def test_only_one_process_sweeps_in_an_interval(record: Record) -> None:
     Flow(record)
     recorder = record.recorder  # type: ignore[attr-defined]
-    assert recorder.sweep(10**9, 10**9, 1_000_000) == 2
+    now_us = 4 * 10**15  # later than any other writer's clock
+    assert recorder.sweep(now_us, 10**9, 1_000_000) == 2
     record(scope("start", uid(), None, 0))
-    assert recorder.sweep(10**9 + 5, 10**9, 1_000_000) == 0
+    assert recorder.sweep(now_us + 5, 10**9, 1_000_000) == 0
+    assert recorder.sweep(now_us + 1_000_005, 10**9, 1_000_000) == 1
 
 
 @pytest.mark.parametrize(
