@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from django.db import connection
@@ -181,6 +181,7 @@ def turn_frame(turn: UUID, *, since: int = 0, cursor: int | None = None, resync:
     at = queries.latest_seq() if cursor is None else cursor
     found: list[Row] = []
     for homes in queries.slices(queries.turn_uuids(turn)):
-        found += queries.read_rows(Scope.objects.filter(turn_uuid__in=homes, seq__gt=since))
+        of_turn = Scope.objects.filter(turn_uuid__in=homes, seq__gt=since).values_list(*frames.NODE_FIELDS)
+        found += cast(Iterator[Row], (frames.NodeRow(*values) for values in of_turn))
     nodes = frames.node_columns(found, rewrites_of(found)) if found else None
     return frames.encode(at, resync=resync, turn=queries.turn_summary(turn), nodes=nodes)
