@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
@@ -19,12 +22,14 @@ from relayweb.ui.snippets import ways
 log = logging.getLogger(__name__)
 
 SCOPES = ("gateway", "ingest")
+_COOKIE = "fresh_tokens"
+_COOKIE_SECONDS = 300
 _running: set[asyncio.Task[Any]] = set()
 
 
 def context(request: HttpRequest) -> dict[str, Any]:
     """What the start page and the empty list show. Tokens just made are shown this once."""
-    fresh: dict[str, str] = request.session.pop("fresh_tokens", {})
+    fresh = _fresh(request)
     origin = f"{request.scheme}://{request.get_host()}"
     return {
         "ways": ways(origin, fresh),
@@ -36,19 +41,35 @@ def context(request: HttpRequest) -> dict[str, Any]:
 
 @never_cache
 def start(request: HttpRequest) -> HttpResponse:
-    return render(request, "turns/start.html", context(request))
+    answer = render(request, "turns/start.html", context(request))
+    answer.delete_cookie(_COOKIE, path=reverse("ui:start"), samesite="Strict")
+    return answer
 
 
 @require_POST
 def make_token(request: HttpRequest) -> HttpResponse:
-    """Make a token for the snippets. It travels to the next page in the reader's session and is forgotten there."""
+    """Make a token for the snippets. It goes on to the next page in a cookie: the server keeps no token's text."""
     scope = request.POST.get("scope", "")
     if scope not in SCOPES or not may_edit_intercepts(request.user):
         raise PermissionDenied
-    fresh = request.session.get("fresh_tokens", {})
-    fresh[scope] = tokens.create(f"start page, {request.user.get_username()}", scope)
-    request.session["fresh_tokens"] = fresh
-    return redirect("ui:start")
+    made = tokens.create(f"start page, {request.user.get_username()}", scope)
+    answer = redirect("ui:start")
+    answer.set_signed_cookie(
+        _COOKIE,
+        json.dumps({**_fresh(request), scope: made}),
+        max_age=_COOKIE_SECONDS,
+        path=reverse("ui:start"),
+        secure=settings.SESSION_COOKIE_SECURE,
+        httponly=True,
+        samesite="Strict",
+    )
+    return answer
+
+
+def _fresh(request: HttpRequest) -> dict[str, str]:
+    text = request.get_signed_cookie(_COOKIE, "{}", max_age=_COOKIE_SECONDS)
+    found: dict[str, str] = json.loads(text or "{}")
+    return found
 
 
 @require_POST
