@@ -7,6 +7,7 @@ import pytest
 
 from adapters import intercepts
 from relayweb.intercepts import publish
+from tests.writers import own_writer
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +22,12 @@ def rules_of_this_test() -> Iterator[None]:
     intercepts.failures.clear()
     intercepts.failures.on_disabled = None
     intercepts.swap(before)
+
+
+@pytest.fixture(autouse=True)
+def own_writer_of_the_test() -> Iterator[None]:
+    with own_writer():
+        yield
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,12 +11,19 @@ from django.test import Client
 from relayweb.recording.writer import writer
 from relayweb.ui import facets
 from tests.people import signed_in
+from tests.writers import own_writer
 
 
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> None:
     """Records of two tests can have the same number of changes."""
     facets._context.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def own_writer_of_the_test() -> Iterator[None]:
+    with own_writer():
+        yield
 
 
 @pytest.fixture
