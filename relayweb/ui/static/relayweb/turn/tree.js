@@ -40,6 +40,7 @@ class RelayTree extends HTMLElement {
     });
     this.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.render()).observe(this);
+    matchMedia("(pointer: coarse)").addEventListener("change", () => this.render());
     this.update({ shape: true });
     setInterval(() => {
       if (!document.hidden && this.model.running) this.render();
@@ -63,8 +64,9 @@ class RelayTree extends HTMLElement {
     this.render();
   }
 
+  /** The height of a row, as the tokens say it: rows for fingers are taller. */
   get pitch() {
-    return matchMedia("(pointer: coarse)").matches ? 44 : 26;
+    return Number.parseFloat(getComputedStyle(this).getPropertyValue("--h-tree")) || 26;
   }
 
   render() {
