@@ -469,6 +469,11 @@ def test_a_turn_of_ten_thousand_scopes_is_all_there_with_few_elements(
     assert page.evaluate("() => relayTurn.model.count") == 10_000
     assert page.locator(".trow").count() < 200
     assert page.evaluate("() => document.querySelectorAll('*').length") < 3_000
+    page.locator("relay-tree").evaluate("(tree) => { tree.scrollTop = 0; }")
+    until(
+        page,
+        "() => [...document.querySelectorAll('.trow')].some((row) => row.innerText.includes('call 98') && row.innerText.includes('failed'))",
+    )
     page.keyboard.press("1")
     for _ in range(3):
         page.keyboard.press("End")

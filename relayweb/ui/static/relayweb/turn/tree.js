@@ -1,6 +1,6 @@
 // <relay-tree>: the scopes of the turn as rows. Only the rows in sight are elements, however many there are.
 import { span, plural } from "../format.js";
-import { AGENT, BLOCKED, CALL, KINDS, LLM, RUNNING, STATUSES } from "./model.js";
+import { AGENT, BLOCKED, CALL, FAILED, KINDS, LLM, RUNNING, STATUSES } from "./model.js";
 import { reveal, rows, runWords } from "./rows.js";
 import { attemptsOf, errorWord, icon, meta, name } from "./words.js";
 
@@ -163,8 +163,11 @@ class RelayTree extends HTMLElement {
       const hits = attempts.reduce((sum, a) => sum + model.hits(a).length, model.hits(i).length);
       if (hits) list.push(["badge plain k-intercept", "rewrite", String(hits)]);
     } else if (model.kind[i] === LLM && !open && model.hits(i).length) list.push(["badge plain k-intercept", "rewrite", String(model.hits(i).length)]);
-    const error = errorWord(model, i);
-    if (error) list.push([`badge tinted st-${STATUSES[model.status[i]]}`, "", error]);
+    // A folded call says what went wrong inside it, also when it ended well.
+    const bad = model.kind[i] === CALL && open === false ? attemptsOf(model, i).filter((a) => model.status[a] >= FAILED).at(-1) : undefined;
+    const at = errorWord(model, i) ? i : bad ?? i;
+    const error = errorWord(model, at);
+    if (error) list.push([`badge tinted st-${STATUSES[model.status[at]]}`, "", error]);
     if (model.has(i, "late_child")) list.push(["badge outline", "", "late"]);
     if (model.has(i, "clock_skew")) list.push(["badge outline", "", "clock skew"]);
     if (model.has(i, "conflict")) list.push(["badge outline", "", "conflict"]);
