@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,10 @@ from relayweb.access.answers import Message, Send
 
 logger = logging.getLogger("relayweb.access")
 
+answers: Counter[tuple[str, str]] = Counter()
+"""How many answers each part gave, by status: ("gateway", "2xx")."""
+
+_PARTS = {"/gw/": "gateway", "/ingest/": "doors", "/v1/traces": "doors", "/live/": "live", "/api/": "api"}
 _SECRETS = re.compile(r"^(/gw/t|/login)/[^/]+")
 _UNPRINTABLE = re.compile(r"[^!-~]")
 
@@ -41,6 +46,8 @@ class Logged:
     def write(self, cut: bool = False) -> None:
         """Write the line. Doors that were passed are many and say nothing: they come at DEBUG."""
         path = self._scope["path"]
+        part = next((name for beginning, name in _PARTS.items() if path.startswith(beginning)), "pages")
+        answers[part, "cut" if cut else f"{self._status // 100}xx"] += 1
         quiet = self._status < 400 and path.startswith(("/ingest/", "/healthz", "/static/"))
         logger.log(
             logging.DEBUG if quiet else logging.INFO,
