@@ -15,6 +15,8 @@ from typing import Any, Final
 from django.db import InterfaceError, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from relayweb.recording import postgres
+
 SCOPE_COLUMNS: Final = (
     "uuid",
     "seq",
@@ -85,7 +87,9 @@ _SCOPE_BOOLS = [
     if c in ("top", "is_session", "is_turn", "is_home", "streaming", "usage_complete")
 ]
 _PRAGMAS = ("busy_timeout=1000", "cache_size=-32000", "temp_store=MEMORY")
-_LOCK = 0x72656C6179  # of all writers of one PostgreSQL database, held for a transaction
+_EVENT_COLUMNS = ("seq", "uuid", "kind", "digest", "mark_of", "at_ns", "flags", "body")
+_CONTENT_COLUMNS = ("id", "digest", "kind", "size", "body")
+_BLOCK_COLUMNS = ("attempt_uuid", "kind", "first_seq", "last_seq", "count", "sealed", "body")
 
 REWRITE_COLUMNS: Final = (
     "seq",
@@ -143,13 +147,9 @@ class Tables:
         self._upsert_scope = (
             self._insert("recording_scope", SCOPE_COLUMNS) + f" ON CONFLICT (uuid) DO UPDATE SET {updates}"
         )
-        self._insert_event = self._insert(
-            "recording_event", ("seq", "uuid", "kind", "digest", "mark_of", "at_ns", "flags", "body")
-        )
-        self._insert_content = self._insert("recording_content", ("id", "digest", "kind", "size", "body"))
-        self._insert_block = self._insert(
-            "recording_chunkblock", ("attempt_uuid", "kind", "first_seq", "last_seq", "count", "sealed", "body")
-        )
+        self._insert_event = self._insert("recording_event", _EVENT_COLUMNS)
+        self._insert_content = self._insert("recording_content", _CONTENT_COLUMNS)
+        self._insert_block = self._insert("recording_chunkblock", _BLOCK_COLUMNS)
         self._insert_rewrite = self._insert("recording_rewrite", REWRITE_COLUMNS)
 
     def _insert(self, table: str, columns: Sequence[str]) -> str:
@@ -188,14 +188,15 @@ class Tables:
         self.connection.ensure_connection()
         if self._tuned is not self.connection.connection:
             self._tuned = self.connection.connection
+            if self.postgres:
+                postgres.tune(self._tuned)
             for pragma in () if self.postgres else _PRAGMAS:
                 self._run(f"PRAGMA {pragma}").close()
         if self.postgres:
-            self._run("BEGIN")
-            self._run(f"SELECT pg_advisory_xact_lock({_LOCK})")
+            row = postgres.begin(self._tuned)
         else:
             self._run("BEGIN IMMEDIATE")
-        row = self._run("SELECT seq, content_id, epoch, swept_us FROM recording_ledger WHERE id = 1").fetchone()
+            row = self._run("SELECT seq, content_id, epoch, swept_us FROM recording_ledger WHERE id = 1").fetchone()
         if row is None:
             self._run("INSERT INTO recording_ledger (id, seq, content_id, epoch, swept_us) VALUES (1, 0, 0, 0, 0)")
             return 0, 0, 0, 0
@@ -204,9 +205,10 @@ class Tables:
     def commit(self, seq: int, content_id: int, epoch: int, swept_us: int) -> None:
         self._run(
             f"UPDATE recording_ledger SET seq = {seq:d}, content_id = {content_id:d}, epoch = {epoch:d}, "
-            f"swept_us = {swept_us:d} WHERE id = 1"
+            f"swept_us = {swept_us:d} WHERE id = 1" + ("; COMMIT" if self.postgres else "")
         )
-        self._run("COMMIT")
+        if not self.postgres:
+            self._run("COMMIT")
 
     def rollback(self) -> None:
         """Give up the transaction; a connection that is broken is closed, and opened anew by the next `begin`."""
@@ -220,6 +222,8 @@ class Tables:
         raw = self.connection.connection
         if raw is None:
             raise OperationalError("the database connection is closed")
+        if self.postgres:
+            return postgres.execute(raw, sql, values)
         cursor = raw.cursor()
         cursor.execute(sql, values) if values else cursor.execute(sql)
         return cursor
@@ -228,8 +232,18 @@ class Tables:
         if rows:
             self.connection.connection.cursor().executemany(sql, rows)
 
+    def _put(self, table: str, columns: Sequence[str], insert: str, rows: Sequence[Sequence[Any]]) -> None:
+        if self.postgres:
+            postgres.copy(self.connection, table, columns, rows)
+        else:
+            self._many(insert, rows)
+
     def _in(self, sql: str, values: Sequence[Any], tail: str = "") -> Iterator[Any]:
         """Rows of `sql IN (values)`, asked in portions of few sizes so that statements are reused."""
+        if self.postgres:
+            if values:
+                yield from self._run(f"{sql} = ANY(%s){tail}", [list(values)]).fetchall()
+            return
         at = 0
         while at < len(values):
             part = list(values[at : at + 256])
@@ -248,6 +262,9 @@ class Tables:
     def waiting(self, parents: Iterable[bytes]) -> Iterator[list[Any]]:
         """Scopes without a parent on record whose parent is one of these."""
         return self._scope_rows(self._select_scope + "top AND parent_uuid", parents)
+
+    def children(self, parents: Iterable[bytes]) -> Iterator[list[Any]]:
+        return self._scope_rows(self._select_scope + "parent_uuid", parents)
 
     def members(self, homes: Iterable[bytes]) -> Iterator[list[Any]]:
         """All scopes that are counted by these homes, the homes included."""
@@ -293,6 +310,11 @@ class Tables:
             for row in rows:
                 for i in _SCOPE_UUIDS:
                     row[i] = self.uuid_in(row[i])
+            # An update would write all of a row and its index entries anew as well, and COPY knows no conflicts.
+            if rows:
+                self._run("DELETE FROM recording_scope WHERE uuid = ANY(%s)", [[row[0] for row in rows]])
+            postgres.copy(self.connection, "recording_scope", SCOPE_COLUMNS, rows)
+            return
         self._many(self._upsert_scope, rows)
 
     # Events
@@ -321,7 +343,7 @@ class Tables:
     def put_events(self, rows: list[tuple[int, bytes, int, bytes, bytes | None, int, int, bytes]]) -> None:
         if self.postgres:
             rows = [(r[0], self.uuid_in(r[1]), r[2], r[3], self.uuid_in(r[4]), *r[5:]) for r in rows]
-        self._many(self._insert_event, rows)
+        self._put("recording_event", _EVENT_COLUMNS, self._insert_event, rows)
 
     def flag_events(self, rows: list[tuple[int, int]]) -> None:
         """(flags, seq) of events already on record."""
@@ -337,7 +359,7 @@ class Tables:
             yield row[0], bytes(row[1])
 
     def put_contents(self, rows: list[tuple[int, bytes, int, int, bytes]]) -> None:
-        self._many(self._insert_content, rows)
+        self._put("recording_content", _CONTENT_COLUMNS, self._insert_content, rows)
 
     # Retention
 
@@ -368,22 +390,20 @@ class Tables:
 
     def put_blocks(self, rows: list[tuple[bytes, int, int, int, int, bool, bytes]]) -> list[int]:
         """Insert blocks; returns their ids."""
-        ids = []
-        for row in rows:
-            values = (self.uuid_in(row[0]), *row[1:])
-            if self.postgres:
-                ids.append(self._run(self._insert_block + " RETURNING id", values).fetchone()[0])
-            else:
-                ids.append(self._run(self._insert_block, values).lastrowid)
+        if not self.postgres:
+            return [self._run(self._insert_block, row).lastrowid for row in rows]
+        ids = postgres.next_ids(self.connection.connection, "recording_chunkblock", len(rows)) if rows else []
+        numbered = [(number, self.uuid_in(row[0]), *row[1:]) for number, row in zip(ids, rows, strict=True)]
+        postgres.copy(self.connection, "recording_chunkblock", ("id", *_BLOCK_COLUMNS), numbered)
         return ids
 
     def drop_blocks(self, ids: list[int]) -> None:
-        self._many(f"DELETE FROM recording_chunkblock WHERE id = {self._mark}", [(i,) for i in ids])
+        self.delete("recording_chunkblock", "id", ids)
 
     def drop_rewrites(self, seqs: list[int]) -> None:
-        self._many(f"DELETE FROM recording_rewrite WHERE seq = {self._mark}", [(seq,) for seq in seqs])
+        self.delete("recording_rewrite", "seq", seqs)
 
     def put_rewrites(self, rows: list[tuple[Any, ...]]) -> None:
         if self.postgres:
             rows = [(row[0], self.uuid_in(row[1]), *row[2:]) for row in rows]
-        self._many(self._insert_rewrite, rows)
+        self._put("recording_rewrite", REWRITE_COLUMNS, self._insert_rewrite, rows)
