@@ -12,7 +12,7 @@ import msgspec
 
 from adapters import marks as names
 from relayweb.recording import blocks, masking
-from relayweb.recording.atof import Parsed, load, parse_timestamp, uuid_text
+from relayweb.recording.atof import BadEvent, Parsed, load, parse_timestamp, uuid_bytes, uuid_text
 from relayweb.recording.blocks import CONTENTS, INDEX, MARKS, Mark
 from relayweb.recording.compression import CONTENT
 from relayweb.recording.content import Piece, Store, decode
@@ -26,6 +26,8 @@ _SEAL_MARKS = 128
 _SEAL_BYTES = 48_000
 _MERGE_BLOCKS = 8
 _QUICK = 1_000  # bytes: no longer line can be a mark that is worth recognising
+_INDEX = len(INDEX)
+_NOTHING_SAID = Stream()
 _TEMPLATES = 4096  # remembered; more means that marks differ in more than numbers
 
 
@@ -34,9 +36,10 @@ def is_chunk(event: Parsed) -> bool:
 
 
 class QuickMark(msgspec.Struct, gc=False):
-    """A mark recognised by its bytes alone: all but its own index, time and uuid is as in a mark seen before."""
+    """A mark recognised by its bytes alone: all but its index, uuids and time is as in a mark seen before."""
 
     attempt: bytes
+    root: bytes
     at_ns: int
     uuid: bytes
     index: int
@@ -50,12 +53,29 @@ class _Look(msgspec.Struct, gc=False):
     known: _Template | None = None
 
 
+# A mark of Relay ends in four members of one length: `,"parent_uuid":"…","propagation_root_uuid":"…",` and
+# `"timestamp":"…","uuid":"…"}`. Offsets from the end of the line.
+_PARENT, _ROOT, _TIME, _UUID = slice(-197, -161), slice(-134, -98), slice(-83, -48), slice(-38, -2)
+_OWN = -212  # where they begin
+
+
+def _ends_as_relay_writes(line: bytes) -> bool:
+    return (
+        line[-48:-38] == b'","uuid":"'
+        and line[-98:-83] == b'","timestamp":"'
+        and line[-161:-134] == b'","propagation_root_uuid":"'
+        and line[-212:-197] == b'"parent_uuid":"'
+        and line[-2:] == b'"}'
+    )
+
+
 class _Template(msgspec.Struct, gc=False, frozen=True):
-    """What marks of one look have in common: `slots` are their numbers, None for the index."""
+    """What marks of one look have in common: `slots` are their numbers, None for the index, which stands `index_at`."""
 
     piece: Piece
     text: bytes
     slots: tuple[int | None, ...]
+    index_at: int | None
     said: ChunkFacts | None
 
 
@@ -73,11 +93,15 @@ class _Open:
 class Chunks:
     """What the writer knows of one attempt's chunks."""
 
-    __slots__ = ("arrived_us", "count", "first_us", "last_us", "open", "replaced", "root", "seen", "seq", "stream")
+    __slots__ = (
+        *("arrived_us", "conflict", "count", "first_us", "last_us", "open"),
+        *("replaced", "root", "seen", "seq", "stream"),
+    )
 
     def __init__(self) -> None:
-        self.seen: dict[bytes, set[int]] = {}
-        """uuid → digests of the marks that came under it: more than one is a conflict."""
+        self.seen: dict[bytes, tuple[int, ...]] = {}
+        """uuid → hashes of the marks that came under it: more than one is a conflict."""
+        self.conflict = False
         self.open = (_Open(), _Open())
         self.root: bytes | None = None
         self.stream: Stream | None = None
@@ -96,8 +120,9 @@ class ChunkLog:
         self._attempts: Recent[bytes, Chunks] = Recent(2_000)
         self._templates: dict[bytes, _Template] = {}
         """By a mark's text without its index."""
-        self._looks: dict[tuple[bytes, bytes], _Look] = {}
-        """By a mark's bytes before and after its index."""
+        self._looks: dict[bytes, _Look] = {}
+        """By a mark's bytes without its index, uuids and time."""
+        self._uuids: dict[bytes, bytes] = {}
         self._unnumbered: list[tuple[Mark, Piece]] = []
         self.dirty: dict[bytes, Chunks] = {}
 
@@ -140,50 +165,88 @@ class ChunkLog:
     # Taking marks
 
     def quick(self, line: bytes) -> QuickMark | None:
-        """Recognise a mark that Relay wrote, without parsing it.
-
-        Relay's members are sorted, so a mark ends in `"timestamp":"<35 characters>","uuid":"<36>"}`.
-        """
-        if len(line) > _QUICK or line[-48:-38] != b'","uuid":"' or line[-97:-83] != b',"timestamp":"':
+        """Recognise a mark that Relay wrote, without parsing it."""
+        if len(line) > _QUICK or not _ends_as_relay_writes(line):
             return None
-        cut = line.find(INDEX)
-        if cut < 0 or line[-2:] != b'"}':
-            return None
-        cut += len(INDEX)
+        cut = line.find(INDEX) + _INDEX
         end = line.find(b",", cut)
-        look = self._looks.get((line[:cut], line[end:-83]))
+        look = self._looks.get(line[:cut] + line[end:_OWN])
         digits = line[cut:end]
-        if look is None or not digits.isdigit() or len(digits) > 15 or (digits[0] == 48 and len(digits) > 1):
+        if look is None or not _is_index(digits):
             return None
+        attempt, root = self._uuid(line[_PARENT]), self._uuid(line[_ROOT])
+        if attempt is None or root is None or (attempt == root) != (look.sample.parent == look.sample.root):
+            return None
+        text = line[_UUID]
         try:
-            at_ns, style = parse_timestamp(line[-83:-48].decode())
-            uuid = bytes.fromhex(line[-38:-2].replace(b"-", b"").decode())
+            uuid = bytes.fromhex(text.replace(b"-", b"").decode())
+            at_ns, style = parse_timestamp(line[_TIME].decode())
         except (ValueError, UnicodeDecodeError):
             return None
-        if style != "9+" or len(uuid) != 16 or uuid_text(uuid).encode() != line[-38:-2]:
+        if style != "9+" or len(uuid) != 16 or uuid_text(uuid).encode() != text:
             return None
-        return QuickMark(look.sample.parent or b"", at_ns, uuid, int(digits), look)
+        return QuickMark(attempt, root, at_ns, uuid, int(digits), look)
+
+    def _uuid(self, text: bytes) -> bytes | None:
+        """A uuid from its usual text; None from any other. Remembered, because marks repeat their parent and root."""
+        uuid = self._uuids.get(text)
+        if uuid is None:
+            try:
+                uuid = uuid_bytes(text.decode(), "uuid")
+            except (BadEvent, UnicodeDecodeError):
+                return None
+            if uuid_text(uuid).encode() != text:
+                return None
+            if len(self._uuids) > _TEMPLATES:
+                self._uuids.clear()
+            self._uuids[text] = uuid
+        return uuid
 
     def learn(self, event: Parsed) -> None:
         """Recognise marks that look like this one from now on."""
         line = event.line
-        cut = line.find(INDEX) + len(INDEX)
-        plain = event.style == "9+" and not event.surrogates and not event.replaced_text
-        if plain and event.envelope.name == CHUNK and line[cut : cut + 1].isdigit():
+        if event.style != "9+" or event.surrogates or event.replaced_text or event.envelope.name != CHUNK:
+            return
+        if len(line) > _QUICK or event.root is None or not _ends_as_relay_writes(line):
+            return
+        cut = line.find(INDEX) + _INDEX
+        own = {line[_PARENT], line[_ROOT], line[_UUID], line[_TIME]}  # nowhere but at the end: they become holes
+        if _is_index(line[cut : line.find(b",", cut)]) and not any(text in line[:_OWN] for text in own):
             if len(self._looks) > _TEMPLATES:
                 self._looks.clear()
-            self._looks[line[:cut], line[line.find(b",", cut) : -83]] = _Look(event)
+            self._looks[line[:cut] + line[line.find(b",", cut) : _OWN]] = _Look(event)
 
-    def add_quick(self, mark: QuickMark, seq: int, arrived_us: int) -> str:
-        chunks = self.of(mark.attempt)
+    def add_quick(self, mark: QuickMark, seq: int, arrived_us: int) -> str | None:
+        """As `add`; None if the mark must be parsed after all."""
+        attempt, look = mark.attempt, mark.look
+        chunks = self.of(attempt)
         if chunks.root is None:
-            chunks.root = mark.look.sample.root
-        known = mark.look.known
+            chunks.root = mark.root
+        elif chunks.root != mark.root:  # the root of its block is a hole, any other is text
+            return None
+        known = look.known
         if known is None:
-            known = mark.look.known = self._template(mark.look.sample, chunks.root)[0]
-        return self._add(
-            chunks, mark.attempt, MARKS, _mark(known, seq, mark.uuid, mark.at_ns, mark.index), known, arrived_us
-        )
+            known = look.known = self._template(look.sample, look.sample.root)[0]
+        made = _mark(known, seq, mark.uuid, mark.at_ns, mark.index)
+        if known.said is not None or mark.uuid in chunks.seen:
+            return self._add(chunks, attempt, MARKS, made, known, arrived_us)
+        chunks.seen[mark.uuid] = (hash(made.identity),)
+        chunks.count += 1
+        chunks.open[MARKS].fresh.append(made)
+        if not made.template:
+            self._unnumbered.append((made, known.piece))
+        at_us = mark.at_ns // 1000
+        if at_us > chunks.last_us:
+            chunks.last_us = at_us
+        if chunks.first_us is None or at_us < chunks.first_us:
+            chunks.first_us = at_us
+        if chunks.stream is None:
+            chunks.stream = _NOTHING_SAID
+        chunks.seq = seq
+        if arrived_us > chunks.arrived_us:
+            chunks.arrived_us = arrived_us
+        self.dirty[attempt] = chunks
+        return "new"
 
     def add(self, event: Parsed, seq: int, arrived_us: int) -> str:
         """Take one mark. Returns "new", "duplicate" or "conflict" (which is kept, too)."""
@@ -210,10 +273,11 @@ class ChunkLog:
             return "duplicate"
         said = None
         if known is not None:
-            self._unnumbered.append((mark, known.piece))
+            if not mark.template:
+                self._unnumbered.append((mark, known.piece))
             said = known.said
             if said is not None and said.index is None and INDEX in known.text:
-                index = mark.numbers[known.slots.index(None)] if None in known.slots else None
+                index = None if known.index_at is None else mark.numbers[known.index_at]
                 said = ChunkFacts(index, said.kind, said.event_type, said.finish_reason, said.usage, said.error)
         chunks.open[kind].fresh.append(mark)
         self._take(chunks, kind, mark, said)
@@ -240,25 +304,27 @@ class ChunkLog:
             if len(self._templates) > _TEMPLATES:
                 self._templates.clear()
             facts = ChunkFacts(None, facts.kind, facts.event_type, facts.finish_reason, facts.usage, facts.error)
-            known = _Template(self._store.template(template), template, slots, None if plain else facts)
+            index_at = slots.index(None) if None in slots else None
+            known = _Template(self._store.template(template), template, slots, index_at, None if plain else facts)
             if masked:
                 return known, index
             self._templates[text] = known
         return known, index
 
     def _take(self, chunks: Chunks, kind: int, mark: Mark, said: ChunkFacts | None) -> None:
-        digests = chunks.seen.get(mark.uuid)
-        if digests is None:
-            chunks.seen[mark.uuid] = {hash(mark.identity)}
+        before = chunks.seen.get(mark.uuid)
+        if before is None:
+            chunks.seen[mark.uuid] = (hash(mark.identity),)
             chunks.count += kind == MARKS
         else:
-            digests.add(hash(mark.identity))
+            chunks.seen[mark.uuid] = (*before, hash(mark.identity))
+            chunks.conflict = True
         at_us = mark.at_ns // 1000
         chunks.last_us = max(chunks.last_us, at_us)
         if kind == MARKS:
             if chunks.first_us is None or at_us < chunks.first_us:
                 chunks.first_us = at_us
-            stream = chunks.stream or Stream()
+            stream = chunks.stream or _NOTHING_SAID
             chunks.stream = stream.fold(said) if said is not None else stream
 
     # Writing
@@ -307,9 +373,15 @@ class ChunkLog:
         self._attempts.drop(attempt)
 
 
+def _is_index(digits: bytes) -> bool:
+    return digits.isdigit() and len(digits) <= 15 and (digits[0] != 48 or len(digits) == 1)
+
+
 def _mark(known: _Template, seq: int, uuid: bytes, at_ns: int, index: int | None) -> Mark:
-    numbers = tuple([index or 0 if n is None else n for n in known.slots])
-    return Mark(seq, uuid, at_ns, known.text, numbers, known.piece.id)
+    numbers = known.slots
+    if known.index_at is not None:
+        numbers = (*numbers[: known.index_at], index or 0, *numbers[known.index_at + 1 :])
+    return Mark(seq, uuid, at_ns, known.text, numbers, known.piece.id)  # type: ignore[arg-type]  # no None is left
 
 
 def _facts_of(mark: Mark) -> ChunkFacts:

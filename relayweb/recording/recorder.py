@@ -244,9 +244,12 @@ class Recorder(Projection):
 
     def _take_chunk(self, event: Parsed | QuickMark, line: Line) -> None:
         seq = self._seq + 1
+        became = None
         if isinstance(event, QuickMark):
             became = self.chunks.add_quick(event, seq, line.arrived_us)
-        else:
+            if became is None:
+                event = parse(line.text)
+        if isinstance(event, Parsed):
             became = self.chunks.add(event, seq, line.arrived_us)
         line.duplicate = became == "duplicate"
         if not line.duplicate:
@@ -400,7 +403,7 @@ class Recorder(Projection):
         self.revive(node)
         if chunks.replaced:
             node.flag(FLAG.REPLACED_TEXT)
-        if any(len(digests) > 1 for digests in chunks.seen.values()):
+        if chunks.conflict:
             node.flag(FLAG.CONFLICT)
         self.touch(node, max(chunks.seq, node.seq), chunks.last_us, chunks.arrived_us)
         self.chunk(node, chunks.stream, chunks.first_us, chunks.count)
