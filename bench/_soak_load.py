@@ -28,6 +28,8 @@ POSTERS = SOCKETS = 4
 VIEWERS = 50
 EVENTS_A_SECOND = 20
 """Of each sender."""
+SILENCE = 15.0
+"""Seconds without a frame after which a viewer calls its connection dead, as docs/live.md says."""
 _TROUBLE = (httpx2.HTTPError, WebSocketException, OSError, EOFError)
 
 
@@ -275,20 +277,22 @@ async def _turn_viewer(load: Load, client: httpx2.AsyncClient, number: int) -> N
 async def _watch(load: Load, path: str, seconds: float, take: Callable[[dict[str, Any], int], None]) -> None:
     """Read one live socket for a while; its first frame tells what was before and is not measured."""
     headers = {"authorization": f"Bearer {load.tokens['read']}"}
+    seen = 0
     try:
         async with connect(load.url.replace("http", "ws") + path, additional_headers=headers, open_timeout=30) as live:
             await live.send('{"cursor":0}')
             ends = asyncio.get_running_loop().time() + seconds
-            first = True
             while not load.stopping.is_set() and asyncio.get_running_loop().time() < ends:
-                frame = json.loads(await asyncio.wait_for(live.recv(), 20))
+                frame = json.loads(await asyncio.wait_for(live.recv(), SILENCE))
                 now_us = time.time_ns() // 1000
                 await live.send(f'{{"ack":{frame["cursor"]}}}')
-                if not first and not frame["resync"]:
+                if seen and not frame["resync"]:
                     take(frame, now_us)
                 load.add("frames", 1)
-                first = False
-    except (*_TROUBLE, TimeoutError) as error:
+                seen += 1
+    except TimeoutError:
+        load.error(f"a viewer got nothing for {SILENCE:g} s after {seen} frames")
+    except _TROUBLE as error:
         load.error(error)
         await load.pause(0.5)
 

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 BATCH_EVENTS, BATCH_BYTES = 500, 4 * 1024 * 1024
 LANE_BYTES = 64 * 1024 * 1024
 HOLD = 2.0  # seconds a full door is held open before its sender is sent away
+LINGER = 0.03  # seconds between commits for events of this process, whose commit nobody waits for
 GIVE_UP = 5.0  # seconds an answer waits for a database that does not take anything
 
 
@@ -88,6 +89,7 @@ class Writer:
         self._door_bytes = self._offered_bytes = 0
         self._lock = threading.Lock()
         self._work = threading.Event()
+        self._urgent = threading.Event()
         self._progress = threading.Condition()
         self._put = Counter[str]()
         self._done = Counter[str]()
@@ -121,6 +123,7 @@ class Writer:
             return
         self._closing = True
         self._work.set()
+        self._urgent.set()
         thread.join(timeout)
         if not thread.is_alive():
             self._thread = None
@@ -190,6 +193,7 @@ class Writer:
             self._put["doors"] += 1
             self._doors.append(job)
         self._work.set()
+        self._urgent.set()
         return job
 
     # Waiting and watching
@@ -198,6 +202,7 @@ class Writer:
         """Wait until everything taken so far is recorded; False if that took longer than `timeout` seconds."""
         with self._lock:
             want = dict(self._put)
+        self._urgent.set()
         with self._progress:
             return self._progress.wait_for(lambda: all(self._done[k] >= n for k, n in want.items()), timeout)
 
@@ -238,9 +243,13 @@ class Writer:
     def _run(self) -> None:
         connection = connections["default"]
         recorder = Recorder(Tables(connection))
-        swept = 0.0
+        swept = begun = 0.0
         try:
             while True:
+                if 0 < len(self._offered) < BATCH_EVENTS and not self._doors and not self._closing:
+                    self._urgent.wait(max(0.0, begun + LINGER - time.monotonic()))
+                self._urgent.clear()
+                begun = time.monotonic()
                 batch, jobs, offered = self._gather()
                 if batch:
                     self._write(recorder, batch)
