@@ -142,6 +142,7 @@ class Recorder(Projection):
 
     def _commit(self, ledger: list[int]) -> int:
         changed = self.finish()
+        self._number_changes(changed, ledger[0])
         content_id, contents = self.store.number(ledger[1], self.tables.content_ids)
         tables = self.tables
         tables.put_contents(contents)
@@ -170,6 +171,14 @@ class Recorder(Projection):
         self.nodes.trim()
         self._forget_batch()
         return self._seq
+
+    def _number_changes(self, changed: list[Node], before: int) -> None:
+        """Each change has a number of its time, by which viewers and other processes learn of it."""
+        late = [node for node in changed if node.seq <= before]
+        if late and self._seq == before:
+            self._seq += 1
+        for node in late:
+            node.seq = self._seq
 
     def abandon(self) -> None:
         super().abandon()
