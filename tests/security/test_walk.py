@@ -1,0 +1,124 @@
+"""Every route, as everybody, against the table of docs/security.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from relayweb.ingest.doors import DOORS
+from relayweb.intercepts import publish
+from tests.security import routes
+from tests.security.routes import EVERYBODY, METHODS, TOKENS, UUID, Route
+from tests.served import PROJECT
+from tests.writers import own_writer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def own_writer_of_the_test() -> Iterator[None]:
+    with own_writer():
+        yield
+
+
+@dataclass(frozen=True)
+class Row:
+    where: tuple[str, ...]
+    methods: frozenset[str]
+    cells: tuple[str, ...]
+
+    def is_of(self, route: str, method: str) -> bool:
+        return method in self.methods and any(
+            route.startswith(one[:-1]) if one.endswith("…") else route == one for one in self.where
+        )
+
+
+def table() -> list[Row]:
+    text = (PROJECT / "docs/security.md").read_text()
+    (lines,) = re.findall(r"^\| Where \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    rows = []
+    for line in lines.splitlines():
+        where, methods, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        assert len(cells) == len(EVERYBODY), line
+        rows.append(Row(tuple(re.findall(r"`(/[^`]*)`", where)), frozenset(methods.split(", ")), tuple(cells)))
+    return rows
+
+
+ROWS = table()
+
+
+def expected(route: str, method: str) -> tuple[str, ...]:
+    """What the table says; of a method it does not name, that nobody gets anywhere with it."""
+    row = next((row for row in ROWS if row.is_of(route, method)), None)
+    if row is None:
+        known = any(row.is_of(route, other) for row in ROWS for other in (*METHODS, "websocket"))
+        assert known, f"docs/security.md has no line for {method} {route}"
+        return ("405",) * len(EVERYBODY)
+    return row.cells
+
+
+def differs(wanted: str, found: str) -> bool:
+    if wanted == "yes":
+        return found not in ("yes", "404")  # let in, and the thing asked for is not there
+    if wanted == "405":
+        return found not in ("405", "login", "401", "403", "404")
+    return wanted != found
+
+
+def test_each_route_of_the_pages_the_admin_and_the_api_is_open_to_whom_the_table_says() -> None:
+    browsers, raw, things = routes.people_and_things()
+    wrong = []
+    for route in routes.django_routes(things):
+        for method in METHODS:
+            found = []
+            for who in EVERYBODY:
+                browser = browsers.get(who, browsers["anonymous"])
+                found.append(routes.ask_django(browser, method, route.path, raw.get(who)))
+            wanted = expected(route.text, method)
+            if any(map(differs, wanted, found)):
+                wrong.append(f"{method} {route.text}: the table says {' '.join(wanted)}, it is {' '.join(found)}")
+    publish.close()
+    assert not wrong, "\n".join(wrong)
+
+
+PLAIN = [
+    *(("websocket" if kind == "websocket" else "http", Route(path, path)) for kind, path in DOORS),
+    ("http", Route("/healthz", "/healthz")),
+    ("http", Route("/gw/<upstream>/…", "/gw/demo/v1/models")),
+    ("http", Route("/gw/t/<token>/<upstream>/…", "/gw/t/{}/demo/v1/models")),
+    ("websocket", Route("/live/turns/", "/live/turns/")),
+    ("websocket", Route("/live/turns/<uuid>/", f"/live/turns/{UUID}/")),
+]
+
+
+@pytest.mark.parametrize(("kind", "route"), PLAIN, ids=lambda value: getattr(value, "text", value))
+def test_each_door_and_socket_beside_django_is_open_to_whom_the_table_says(kind: str, route: Route) -> None:
+    browsers, raw, _ = routes.people_and_things()
+    for method in METHODS if kind == "http" else ("websocket",):
+        found = []
+        for who in EVERYBODY:
+            headers = {"content-type": "application/json"}
+            if who in TOKENS and "{}" not in route.path:
+                headers["authorization"] = f"Bearer {raw[who]}"
+            elif who in browsers and who != "anonymous":
+                headers["cookie"] = f"sessionid={browsers[who].cookies['sessionid'].value}"
+            path = route.path.format(raw.get(who, "rw_gateway_" + "x" * 43))
+            found.append(routes.ask_asgi(kind, method, path, headers))
+        wanted = expected(route.text, method)
+        assert not any(map(differs, wanted, found)), f"{method} {route.text}: {' '.join(wanted)} is {' '.join(found)}"
+
+
+def test_every_row_of_the_table_is_of_a_route_there_is() -> None:
+    _, _, things = routes.people_and_things()
+    texts = [route.text for route in routes.django_routes(things)] + [route.text for _, route in PLAIN]
+    routed = [(text, method) for text in texts for method in (*METHODS, "websocket")]
+    gone = [
+        one
+        for row in ROWS
+        for one in row.where
+        if not any(Row((one,), row.methods, ()).is_of(text, method) for text, method in routed)
+    ]
+    assert not gone
