@@ -58,7 +58,23 @@ def recorder_notices() -> list[dict[str, str]]:
                 "text": "The in-process lane was full. Turns of that time may have gaps.",
             }
         )
-    return notices
+    return notices + gateway_notices()
+
+
+def gateway_notices() -> list[dict[str, str]]:
+    """What went through the gateway and is not, or not wholly, on record."""
+    from relayweb.gateway.app import counters
+
+    found = counters()
+    lost = [
+        f"{count} {what if count == 1 else what + 's'}{how}"
+        for what, how in (("call", " not recorded"), ("stream", " recorded in part"), ("chunk", " not recorded"))
+        if (count := found.get(f"lost_{what}s", 0))
+    ]
+    if not lost:
+        return []
+    title = f"Through the gateway since the start: {', '.join(lost)}."
+    return [{"kind": "failed", "title": title, "text": "The clients got their answers. The log says when and why."}]
 
 
 def notices() -> list[dict[str, str]]:

@@ -26,6 +26,13 @@ def test_dropped_events_and_a_degraded_recorder_are_said_on_every_page(viewer, m
     assert "218 events dropped since the start." in page and "The disk is full." in page
 
 
+def test_what_the_gateway_could_not_record_is_said_on_every_page(viewer, monkeypatch):
+    lost = {"lost_calls": 1, "lost_streams": 0, "lost_chunks": 12}
+    monkeypatch.setattr("relayweb.gateway.app.counters", lambda: lost)
+    page = viewer.get("/").content.decode()
+    assert "since the start: 1 call not recorded, 12 chunks not recorded." in page
+
+
 def test_a_stopped_intercept_is_said_on_every_page(viewer):
     InterceptConfig.objects.create(key="cooler", action={}, stopped="disabled after 5 failures")
     page = viewer.get("/start/").content.decode()
