@@ -45,7 +45,8 @@ class Wanted:
     def match(self) -> str:
         """In the index's own language."""
         if connection.vendor == "postgresql":
-            return " & ".join(f"'{w.rstrip('*')}'" + (":*" if w.endswith("*") else "") for w in self.words)
+            words = [w.rstrip("*")[: search_index.MAX_WORD] + ("*" if w.endswith("*") else "") for w in self.words]
+            return " & ".join(f"'{w.rstrip('*')}'" + (":*" if w.endswith("*") else "") for w in words)
         return " AND ".join(f'"{w.rstrip("*")}"' + ("*" if w.endswith("*") else "") for w in self.words)
 
     def holds(self, text: str) -> bool:
@@ -69,7 +70,7 @@ def turns_saying(text: str) -> Q:
 
 
 _MATCH = {
-    "postgresql": "words @@ to_tsquery('simple', %s)",
+    "postgresql": "words @@ %s::tsquery",
     "sqlite": "recording_search MATCH %s",
 }
 

@@ -24,6 +24,7 @@ from relayweb.recording.stored import Reader
 
 BATCH = 200  # events of one transaction
 MAX_TEXT = 200_000  # characters of one document
+MAX_WORD = 255  # characters of one word that count
 
 _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af])")
 WORD = re.compile(r"[^\W_]+")
@@ -250,10 +251,13 @@ def _read(events: Iterable[Event]) -> tuple[set[int], dict[int, str], list[tuple
 
 
 def _insert(documents: dict[int, str], mentions: list[tuple[int, UUID]]) -> None:
-    texts = _given(documents.items())
+    texts: list[tuple[int, Any]] = _given(documents.items())
     if connection.vendor == "postgresql":
+        # Not by PostgreSQL's own parser, which keeps URLs, e-mail addresses and numbers with signs in one piece.
+        texts = [(number, sorted({word[:MAX_WORD] for word in WORD.findall(text.lower())})) for number, text in texts]
         add = (
-            "INSERT INTO recording_search (rowid, words) VALUES (%s, to_tsvector('simple', %s)) ON CONFLICT DO NOTHING"
+            "INSERT INTO recording_search (rowid, words) VALUES (%s, array_to_tsvector(%s::text[])) "
+            "ON CONFLICT DO NOTHING"
         )
         mention = "INSERT INTO recording_mention (doc, scope_uuid) VALUES (%s, %s) ON CONFLICT DO NOTHING"
     else:

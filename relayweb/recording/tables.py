@@ -192,6 +192,7 @@ class Tables:
                 postgres.tune(self._tuned)
             for pragma in () if self.postgres else _PRAGMAS:
                 self._run(f"PRAGMA {pragma}").close()
+        row: Any
         if self.postgres:
             row = postgres.begin(self._tuned)
         else:

@@ -217,3 +217,18 @@ def test_what_is_deleted_is_taken_out_of_the_index():
     attempts = [n["uuid"] for n in queries.turn_nodes(gone) if n["role"] == "attempt"]
     search_index.forget(list(contents), Event.objects.filter(uuid__in=attempts).values_list("seq", flat=True))
     assert found("pterodactyls") == set() and found("brontosaurs") == {"stays"}
+
+
+@pytest.mark.parametrize(
+    "q", ["words", "1", '"words-1"', "example", '"example.com/a_b"', "b", "ops", "5", "1e5", "GPT"]
+)
+def test_words_end_at_every_sign_whatever_the_text_looks_like(q):
+    say("signs", "see words-1 at https://example.com/a_b?x=-5", "or mail ops@example.com; 1e5, gpt-4.1")
+    index()
+    assert found(q) == {"signs"}
+
+
+def test_words_of_any_length_and_kind_can_be_indexed_and_found():
+    say("long", "x" * 70_000 + " '\\\\ \" & | ! <-> quoted':*", "short " + "ab " * 30_000)
+    index()
+    assert found("quoted") == found("short") == {"long"}
