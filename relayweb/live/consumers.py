@@ -196,8 +196,7 @@ class Viewer:
             if self.gone or not self._has_leave():
                 return
             if self.cursor >= topic.cursor:
-                if time.monotonic() - self.sent_at >= IDLE_SECONDS:
-                    await self._deliver(self.cursor, frames.encode(self.cursor))
+                await self._break_silence()
                 return
         if (early := self.sent_at + FRAME_SECONDS - time.monotonic()) > 0.005:
             await asyncio.sleep(early)
@@ -206,8 +205,13 @@ class Viewer:
             await self._resync(topic)
         elif missing:
             await self._deliver(topic.cursor, frames.merge(missing))
-        else:
+        else:  # other turns changed, which moves the cursor of this one too
             self.cursor = topic.cursor
+            await self._break_silence()
+
+    async def _break_silence(self) -> None:
+        if time.monotonic() - self.sent_at >= IDLE_SECONDS:
+            await self._deliver(self.cursor, frames.encode(self.cursor))
 
     def _has_leave(self) -> bool:
         if self.unacknowledged < UNACKNOWLEDGED:

@@ -127,6 +127,25 @@ async def test_an_empty_frame_breaks_a_long_silence(started: hub.Hub, monkeypatc
     await socket.leave()
 
 
+async def test_an_empty_frame_breaks_the_silence_of_a_turn_while_others_change(
+    started: hub.Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "IDLE_SECONDS", 0.1)
+    socket = Socket(started)
+
+    async def others_change() -> None:
+        while True:
+            for topic in started.topics.values():
+                topic.cursor += 1
+            await asyncio.sleep(0.001)
+
+    changing = asyncio.create_task(others_change())
+    await soon(lambda: len(socket.frames) >= 3)
+    assert all(set(frame) == {"cursor", "now_us", "resync"} for frame in socket.frames)
+    changing.cancel()
+    await socket.leave()
+
+
 @pytest.mark.parametrize(
     "first", ['{"cursor": "1"}', '{"cursor": -1}', "[]", "nonsense", '{"ack": 1}', '{"cursor": true}']
 )
