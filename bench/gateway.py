@@ -133,6 +133,8 @@ def started(command: list[str], env: dict[str, str] | None = None) -> Iterator[t
     finally:
         process.terminate()
         process.wait(20)
+        if process.stdout:
+            process.stdout.close()
 
 
 if __name__ == "__main__":

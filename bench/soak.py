@@ -11,20 +11,19 @@ import argparse
 import json
 import os
 import re
-import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
 from bench import Row, table, within
+from bench._faults import locked
 from bench.gateway import cpu_seconds, part, relayweb, started
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -127,18 +126,6 @@ def growth(values: list[float]) -> tuple[float, float]:
     middle = statistics.median(v - slope * i for i, v in enumerate(values))
     scatter = statistics.median(abs(v - slope * i - middle) for i, v in enumerate(values))
     return slope * (len(values) - 1), 1.4826 * scatter
-
-
-@contextmanager
-def locked(home: Path) -> Iterator[None]:
-    """Hold SQLite's write lock, as a stuck backup or a stray shell would."""
-    lock = sqlite3.connect(home / "relayweb.sqlite3", isolation_level=None, timeout=30)
-    lock.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    finally:
-        lock.execute("ROLLBACK")
-        lock.close()
 
 
 def soak(minutes: float) -> list[Row]:

@@ -1,0 +1,209 @@
+"""What calls cost while the recorder is in trouble, against the same calls a moment before.
+
+An agent records to the server (`record_to`), a client calls through its gateway; both call a provider of 4 ms all the
+time. Healthy and faulty windows take turns, so that both see the same machine; told are medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from bench import Row
+from bench._faults import NotHere, full, locked, no_growth, small_disk, stopped
+from bench.gateway import PROJECT, part, relayweb, started
+from bench.soak import Server
+
+ROUNDS, WINDOW = 5, 3.0
+Call = tuple[float, float]
+"""When it began, in seconds of the monotonic clock, and how long it took, in ms."""
+
+
+class Agent:
+    """A process that makes calls and records them to a server."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.calls: list[Call] = []
+        command = [sys.executable, "-m", "bench._calling", url, token]
+        self._process = subprocess.Popen(
+            command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            began, took = map(int, line.split())
+            self.calls.append((began / 1e6, took / 1e3))
+
+    def stop(self) -> int:
+        """End it as an agent ends; gives its exit status."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        status = self._process.wait(60)
+        self._reader.join(10)
+        assert self._process.stdout
+        self._process.stdout.close()
+        return status
+
+
+class Client(threading.Thread):
+    """Calls through the gateway, one after the other."""
+
+    def __init__(self, url: str, token: str) -> None:
+        super().__init__(daemon=True)
+        self.calls: list[Call] = []
+        self.failed: list[str] = []
+        self._url, self._headers = f"{url}/gw/bench/v1/chat/completions", {"x-relay-token": token}
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        with httpx2.Client(timeout=30) as client:
+            number = 0
+            while not self._ended.is_set():
+                number += 1
+                messages = [{"role": "user", "content": f"call {number}"}]
+                metadata = {"n": 1, "interval": 0.004}
+                body = {"model": "bench", "stream": True, "messages": messages, "metadata": metadata}
+                headers = {**self._headers, "x-relay-session-id": f"client-{number // 100}"}
+                began = time.monotonic()
+                try:
+                    answer = client.post(self._url, json=body, headers=headers)
+                    if answer.status_code != 200 or not answer.content.endswith(b"[DONE]\n\n"):
+                        self.failed.append(f"{answer.status_code} {answer.text[:200]}")
+                except httpx2.HTTPError as error:
+                    self.failed.append(repr(error))
+                self.calls.append((began, (time.monotonic() - began) * 1e3))
+                time.sleep(0.006)
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join(40)
+
+
+class Scene:
+    """A server with an agent that records to it and a client of its gateway."""
+
+    def __init__(self, server: Server, tokens: dict[str, str]) -> None:
+        self.server = server
+        self.agent = Agent(server.url, tokens["ingest"])
+        self.client = Client(server.url, tokens["gateway"])
+        self.client.start()
+
+    def end(self) -> int:
+        self.client.stop()
+        return self.agent.stop()
+
+
+@contextmanager
+def scene(home: Path) -> Iterator[Scene]:
+    """A served home under calls; everything is stopped in the end."""
+    with started(part("provider")) as (_, port):
+        server = Server(home)
+        home.mkdir(mode=0o700, exist_ok=True)
+        upstream = f"http://127.0.0.1:{port}"
+        relayweb(server.env, "upstream", "set", "bench", "--base-url", upstream, "--api-mode", "chat_completions")
+        tokens = {s: relayweb(server.env, "token", "create", "--scope", s).split()[-1] for s in ("gateway", "ingest")}
+        server.start()
+        made = Scene(server, tokens)
+        try:
+            yield made
+        finally:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                made.end()
+            server.process.terminate()
+            server.process.wait(30)
+
+
+def took(calls: list[Call], begin: float, end: float) -> list[float]:
+    """The latencies of the calls that began in a window, slowest last."""
+    return sorted(ms for at, ms in calls if begin <= at < end)
+
+
+def share(values: list[float], part: float) -> float:
+    return values[int(len(values) * part)] if values else float("nan")
+
+
+Fault = Callable[[Scene, Path], AbstractContextManager[None]]
+
+
+@contextmanager
+def _dead(made: Scene, home: Path) -> Iterator[None]:
+    made.server.process.kill()
+    made.server.process.wait()
+    yield
+    made.server.start()
+
+
+FAULTS: dict[str, tuple[Fault, bool]] = {
+    "database locked": (lambda made, home: locked(home), True),
+    "disk full": (lambda made, home: full(home.parent), True),
+    "no file may grow": (lambda made, home: no_growth(made.server.process.pid), True),
+    "server stopped": (lambda made, home: stopped(made.server.process.pid), False),
+    "server killed": (_dead, False),
+}
+"""Each fault, and whether the gateway (which is part of the server) outlives it."""
+
+
+def compare(name: str, made: Scene, home: Path) -> list[Row]:
+    """Latencies under one fault as multiples of those just before it."""
+    fault, gateway = FAULTS[name]
+    ratios: dict[tuple[str, float], list[float]] = {}
+    healthy_p99: list[float] = []
+    for _ in range(ROUNDS):
+        begin = time.monotonic()
+        time.sleep(WINDOW)
+        middle = time.monotonic()
+        with fault(made, home):
+            entered = time.monotonic()
+            time.sleep(WINDOW)
+            end = time.monotonic()
+        time.sleep(1.5)  # what had to wait is recorded
+        calls = {"agent": made.agent.calls, **({"gateway": made.client.calls} if gateway else {})}
+        for who, of in calls.items():
+            before, during = took(of, begin, middle), took(of, entered, end)
+            for part_ in (0.5, 0.99):
+                ratios.setdefault((who, part_), []).append(share(during, part_) / share(before, part_))
+        healthy_p99.append(share(took(made.agent.calls, begin, middle), 0.99))
+    rows: list[Row] = [("agent, healthy, p99", statistics.median(healthy_p99), "ms", "")]
+    for (who, part_), found in ratios.items():
+        rows.append((f"{who}, {name}, p{part_ * 100:.0f}", statistics.median(found), "× healthy", "≤ 1.1"))
+    return rows
+
+
+def run() -> list[Row]:
+    """All faults, one after the other."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        at = Path(folder)
+        for name in FAULTS:
+            try:
+                with contextlib.ExitStack() as stack:
+                    disk = stack.enter_context(small_disk(at / "disk", "256m")) if name == "disk full" else at
+                    made = stack.enter_context(scene(disk / name.replace(" ", "-")))
+                    time.sleep(2)
+                    rows += compare(name, made, made.server.home)
+                    failed: list[Any] = made.client.failed if FAULTS[name][1] else []
+                    rows.append((f"gateway, {name}, failed calls", float(len(failed)), "", "≤ 0"))
+            except NotHere as reason:
+                print(f"{name}: {reason}", file=sys.stderr)
+    return rows
+
+
+if __name__ == "__main__":
+    from bench import table
+
+    print(table(json.loads(json.dumps(run()))))
