@@ -49,6 +49,8 @@ class Linking:
         self._renumber: set[bytes] = set()
         self._ended: dict[bytes, Node] = {}
         self._told: list[tuple[Node, int, str]] = []
+        self._came: dict[bytes, list[Node]] = {}
+        """What this batch brought, by parent."""
         self._touched: dict[bytes, tuple[Node, int, int]] = {}
         self._waited: set[bytes] = set()
 
@@ -177,6 +179,7 @@ class Linking:
         self._dirty, self._to_link, self._homes, self._ended = {}, {}, {}, {}
         self._recount, self._renumber, self._absent = set(), set(), set()
         self._told = []  # rewrites stay until the recorder has written them
+        self._came = {}
         self._touched, self._waited = {}, set()
 
     def abandon(self) -> None:
@@ -188,6 +191,8 @@ class Linking:
 
     def _link_all(self) -> None:
         new = [node.uuid for node in self._to_link.values() if node.new]
+        for node in self._dirty.values():
+            self._came.setdefault(node.parent_uuid or b"", []).append(node)
         for row in self.tables.waiting(new):
             child = self._remember(row)
             if child.top:
@@ -211,20 +216,34 @@ class Linking:
 
     def _link_down(self, node: Node) -> None:
         """Link a scope, and what hangs below it when that changes anything for them."""
-        stack = [node]
+        stack: list[Node] = [node]
+        above: set[bytes] | None = None  # what hangs below can be its own ancestor only through one of these
         while stack:
             node = stack.pop()
             self._to_link.pop(node.uuid, None)
-            before, was_new, old_home = node.linked, node.new, node.turn_uuid
-            self._link(node)
+            before, was_new = node.linked, node.new
+            self._link(node, above)
             node.linked = node.place()
             if not was_new and before != node.linked:
-                stack += self._children(node, old_home)
+                above = self._ancestors(node) if above is None else above
+                above.add(node.uuid)
+                stack += self._children(node)
             node.new = False
 
-    def _children(self, node: Node, old_home: bytes) -> list[Node]:
-        found = self._inside({old_home, node.turn_uuid}, homes_too=True)
-        return [n for n in found if n.parent_uuid == node.uuid and n.uuid != node.uuid]
+    def _ancestors(self, node: Node) -> set[bytes]:
+        found: set[bytes] = set()
+        above = None if node.top else self.find(node.parent_uuid)
+        while above is not None and above.uuid not in found:
+            found.add(above.uuid)
+            above = None if above.top else self.find(above.parent_uuid)
+        return found
+
+    def _children(self, node: Node) -> list[Node]:
+        """The scopes below this one, those of this batch included. Asked for it alone: turns may be large."""
+        rows = self.tables.children((node.uuid,))
+        found = {row[0]: self._dirty.get(row[0]) or self._remember(row) for row in rows}
+        found.update((child.uuid, child) for child in self._came.get(node.uuid, ()))
+        return [n for n in found.values() if n.parent_uuid == node.uuid and n is not node]
 
     def _inside(self, homes: set[bytes], *, homes_too: bool = False) -> list[Node]:
         """The scopes that these homes count, and with `homes_too` the homes below them; as of this batch."""
@@ -235,8 +254,8 @@ class Linking:
                 found[node.uuid] = node
         return list(found.values())
 
-    def _link(self, node: Node) -> None:
-        parent = self._parent(node)
+    def _link(self, node: Node, above: set[bytes] | None) -> None:
+        parent = self._parent(node, above)
         node.top = parent is None
         if parent is not None or node.new or node.root is not None:  # what the database says of a missing one holds
             implicit = node.parent_uuid is None or node.root in (None, node.uuid, node.parent_uuid)
@@ -272,7 +291,11 @@ class Linking:
             self.revive(node)
             node.last_us = self.own_last_us(node)
             _own_columns(node)
-        if node.role == "logical_call" and node.logical_state is None:
+        if node.role != "logical_call":
+            if node.logical_state is not None and not node.is_home:
+                node.attempts = node.retries = None
+            node.logical_state = None
+        elif node.logical_state is None:
             node.logical_state = Logical()
         if node.told_session is not None and not node.is_home:
             self.tell_session(node, began(node) * 1000, node.told_session)
@@ -280,17 +303,19 @@ class Linking:
             self._touched[node.uuid] = (node, node.seq, node.arrived_us)
         self._dirty[node.uuid] = node
 
-    def _parent(self, node: Node) -> Node | None:
+    def _parent(self, node: Node, above: set[bytes] | None) -> Node | None:
         """The parent on record; none for a scope that would be its own ancestor."""
         parent = self.find(node.parent_uuid)
         if parent is None or parent is node:
             return None
         if node.new and node.uuid not in self._waited:
             return parent  # nothing hangs below it yet
-        above: Node | None = parent
-        while above is not None and above is not node:
-            above = None if above.top else self.find(above.parent_uuid)
-        return None if above is node else parent
+        if above is not None and node.uuid not in above:
+            return parent  # the way down to it led from a top: in long chains too long to go up again for each
+        ancestor: Node | None = parent
+        while ancestor is not None and ancestor is not node:
+            ancestor = None if ancestor.top else self.find(ancestor.parent_uuid)
+        return None if ancestor is node else parent
 
     # One turn, several processes
 
@@ -514,13 +539,12 @@ class Linking:
         home = self.find(parent.turn_uuid)
         if parent.end_us is None or home is None or home.saved_last_us <= parent.end_us:
             return  # nothing on record is later, and what came now has been looked at
-        for child in self._inside({parent.turn_uuid}, homes_too=True):
-            if child.parent_uuid == parent.uuid and child is not parent:
-                at = max(child.end_us or 0, child.start_us or 0)
-                late = at > parent.end_us
-                if late != bool(child.flags & FLAG.LATE_CHILD):
-                    child.flag(FLAG.LATE_CHILD, late)
-                    self._dirty[child.uuid] = child
+        for child in self._children(parent):
+            at = max(child.end_us or 0, child.start_us or 0)
+            late = at > parent.end_us
+            if late != bool(child.flags & FLAG.LATE_CHILD):
+                child.flag(FLAG.LATE_CHILD, late)
+                self._dirty[child.uuid] = child
 
     # Sessions and what a home shows
 

@@ -180,8 +180,8 @@ class Scope(models.Model):
             models.Index(fields=["seq"], name="scope_seq"),
             # Nodes of a turn, and those changed since a cursor.
             models.Index(fields=["turn_uuid", "seq"], name="scope_turn"),
-            # Children that came before their parent.
-            models.Index(fields=["parent_uuid"], condition=models.Q(top=True), name="scope_waiting"),
+            # Children: those that came before their parent, and what moves or turns late with it.
+            models.Index(fields=["parent_uuid"], name="scope_children"),
             # Sub-agents of a turn, turns of a session.
             models.Index(
                 fields=["parent_turn_uuid"],
