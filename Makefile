@@ -6,13 +6,19 @@ PORT   ?= 8000
 ARGS   ?=
 PIP     = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: run test lint bench system clean
+.PHONY: run test test-postgres lint bench system clean
 
 run: $(VENV)/.installed
 	@exec $(VENV)/bin/relayweb serve --host $(HOST) --port $(PORT) $(ARGS)
 
 test: system lint
 	$(VENV)/bin/python -X dev -m pytest $(ARGS)
+	@$(MAKE) --no-print-directory test-postgres
+
+# The record's and the gateway's tests on a PostgreSQL of their own; POSTGRES_TESTS names others, such as tests/api.
+POSTGRES_TESTS ?= tests/recording tests/gateway
+test-postgres: system $(VENV)/.installed-dev
+	$(VENV)/bin/python -m tests.scale.engines $(VENV)/bin/python -m pytest $(POSTGRES_TESTS)
 
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .

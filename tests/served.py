@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
 import re
@@ -10,10 +12,34 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
 
 PROJECT = Path(__file__).resolve().parent.parent
+
+
+_databases: dict[Path, str] = {}
+
+
+def database_of(home: Path, server: str) -> str:
+    """On PostgreSQL each home has a database of its own, made when first asked for and gone after the tests."""
+    if home not in _databases:
+        import psycopg
+
+        name = f"relayweb_served_{os.getpid()}_{len(_databases)}"
+        with contextlib.closing(psycopg.connect(server, autocommit=True)) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        _databases[home] = urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+        atexit.register(_drop, name, server)
+    return _databases[home]
+
+
+def _drop(name: str, server: str) -> None:
+    import psycopg
+
+    with contextlib.closing(psycopg.connect(server, autocommit=True)) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 class Served:
@@ -26,6 +52,8 @@ class Served:
         self.home = home
         # Cookies and caches of the tests' own settings stay out of it.
         inherited = {k: v for k, v in os.environ.items() if k not in ("DJANGO_SETTINGS_MODULE", "COLUMNS")}
+        if inherited.get("DATABASE_URL") and "DATABASE_URL" not in env:
+            env["DATABASE_URL"] = database_of(home, inherited["DATABASE_URL"])
         self.env = {**inherited, "RELAYWEB_HOME": str(home), "PYTHONPATH": str(PROJECT), **env}
         self.process: subprocess.Popen[bytes] | None = None
         self.url = ""
