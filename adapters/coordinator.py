@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 from adapters import faults
@@ -160,15 +161,18 @@ class SessionCoordinator:
         )
         session.turns[turn.turn_id] = turn
 
-    def end_turn(self, turn: RelayTurnContext, *, outcome: str) -> None:
-        """Close a turn, its open logical calls first, all with `outcome`. Ending it again does nothing."""
+    def end_turn(self, turn: RelayTurnContext, *, outcome: str, ended_at: datetime | None = None) -> None:
+        """Close a turn, its open logical calls first, all with `outcome`. Ending it again does nothing.
+
+        `ended_at`, with a time zone, is for a caller that knows only later that the turn was over. The default is now.
+        """
         with turn.finalize_lock:
             if turn.closed:
                 return
             turn.closed, turn.outcome = True, outcome
             turn.complete_remaining(outcome)
             if turn.scope is not None:
-                turn.scope.drain({"outcome": outcome})
+                turn.scope.drain({"outcome": outcome}, ended_at)
         session = turn.lease.session
         if session is not None:
             if session.turns.get(turn.turn_id) is turn:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, Unpack
 
 from adapters import exits, faults, loops
@@ -207,12 +208,15 @@ async def _stream_async(
     return await AsyncManagedLlmStream.open(attempt, factory, options)
 
 
-def complete_logical_call(api_request_id: str, *, outcome: str) -> None:
-    """Close the logical call of that id in the live turn of this context; nothing happens where there is none."""
+def complete_logical_call(api_request_id: str, *, outcome: str, ended_at: datetime | None = None) -> None:
+    """Close the logical call of that id in the live turn of this context; nothing happens where there is none.
+
+    `ended_at`, with a time zone, is for a caller that knows only later that the call was over. The default is now.
+    """
     turn = active_turn()
     call = turn.calls.get(api_request_id) if turn is not None and api_request_id else None
     if turn is not None and call is not None:
-        turn.complete(call, outcome)
+        turn.complete(call, outcome, ended_at=ended_at)
 
 
 def describe_logical_call(api_request_id: str, **output: Any) -> None:

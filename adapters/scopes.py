@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Any, TypeVar
 
 from adapters import faults, marks
@@ -132,18 +133,20 @@ class Scope:
         """Emit a mark under this scope, open or closed."""
         emit(self.relay, self.context, name, data, metadata)
 
-    def close(self, output: Any = None, *, metadata: dict[str, Any] | None = None) -> None:
-        """Pop the scope; raises what Relay raises."""
+    def close(
+        self, output: Any = None, *, metadata: dict[str, Any] | None = None, ended_at: datetime | None = None
+    ) -> None:
+        """Pop the scope, as ended at an earlier time if one is given; raises what Relay raises."""
         with self.relay.use_scope_stack(self.stack):
-            self.relay.scope.pop(self.handle, output=output, metadata=metadata)
+            self.relay.scope.pop(self.handle, output=output, metadata=metadata, timestamp=ended_at)
 
-    def drain(self, output: Any = None) -> bool:
+    def drain(self, output: Any = None, ended_at: datetime | None = None) -> bool:
         """Pop the scope within a bound, whatever lies above it on its stack; True when it is closed.
 
         What would not close is given up with the mark `relay.orphan_drain`; nothing is raised.
         """
         try:
-            bounded(lambda: self.close(output))
+            bounded(lambda: self.close(output, ended_at=ended_at))
             return True
         except Exception as error:
             log.warning("relay scope %s did not close: %s", self.name, error)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from adapters.scopes import Scope
@@ -147,7 +148,9 @@ class RelayTurnContext:
                 call = self.calls[api_request_id] = LogicalCall(api_request_id, scope)
             return call
 
-    def complete(self, call: LogicalCall, outcome: str, *, bounded: bool = False) -> bool:
+    def complete(
+        self, call: LogicalCall, outcome: str, *, bounded: bool = False, ended_at: datetime | None = None
+    ) -> bool:
         """Close a logical call once. When Relay will not close it, it stays in the table and turn end tries again."""
         with self.logical_lock:
             if self.calls.get(call.api_request_id) is not call:
@@ -155,10 +158,10 @@ class RelayTurnContext:
             output = {**call.output, "outcome": outcome}
             try:
                 if bounded:
-                    if not call.scope.drain(output):
+                    if not call.scope.drain(output, ended_at):
                         return False
                 else:
-                    call.scope.close(output)
+                    call.scope.close(output, ended_at=ended_at)
             except Exception as error:
                 log.warning("logical call %s did not close: %s", call.api_request_id, error)
                 return False

@@ -14,6 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from adapters import relay_llm, relay_runtime
@@ -73,6 +74,8 @@ class Turn:
     goes_on: bool = False
     outcome: str = "success"
     ended: bool = False
+    over_at: datetime | None = None
+    """When its last closed call was over: its end, should nothing more come."""
     timer: asyncio.TimerHandle | None = None
 
     @property
@@ -94,6 +97,8 @@ class Call:
     running: int = 0
     final: bool = False
     closed: bool = False
+    over_at: datetime | None = None
+    """When its last attempt was over: its end, should no retry come."""
     timer: asyncio.TimerHandle | None = None
 
     @property
@@ -258,6 +263,7 @@ class Registry:
     def _hold(self, call: Call, outcome: str, seconds: float) -> None:
         if call.running or call.closed:
             return
+        call.over_at = datetime.now(UTC)
         if seconds <= 0:
             self._close(call, outcome)
         else:
@@ -271,8 +277,10 @@ class Registry:
         call.closed = True
         if turn.calls.get(call.id) is call:
             del turn.calls[call.id]
+        ended_at = None if outcome == "success" else call.over_at
         with turn.relay.activate():
-            relay_llm.complete_logical_call(call.id, outcome=outcome)
+            relay_llm.complete_logical_call(call.id, outcome=outcome, ended_at=ended_at)
+        turn.over_at = max(filter(None, (turn.over_at, ended_at or datetime.now(UTC))))
         turn.outcome = outcome
         if outcome != "success":
             turn.goes_on = False
@@ -288,11 +296,12 @@ class Registry:
         if turn.outcome == "failed":
             wait = self.patience.failed
         if wait > 0:
-            turn.timer = asyncio.get_running_loop().call_later(wait, self._end, turn)
+            turn.timer = asyncio.get_running_loop().call_later(wait, self._end, turn, True)
         else:
             self._end(turn)
 
-    def _end(self, turn: Turn) -> None:
+    def _end(self, turn: Turn, waited: bool = False) -> None:
+        """Closes a turn. What was waited for in vain is not part of its time, but tools that ran meanwhile are."""
         _cancel(turn)
         if turn.ended:
             return
@@ -301,11 +310,13 @@ class Registry:
             _cancel(call)
             call.closed = True
         turn.calls.clear()
+        ended_at = turn.over_at if waited and not turn.goes_on else None
         for id in turn.tools.abandon():
+            ended_at = None
             self._by_tool.pop((turn.key[0], id), None)
         if self._turns.get(turn.key) is turn:
             del self._turns[turn.key]
-        self._in_thread(SESSION_COORDINATOR.end_turn, turn.relay, outcome=turn.outcome)
+        self._in_thread(SESSION_COORDINATOR.end_turn, turn.relay, outcome=turn.outcome, ended_at=ended_at)
         session = turn.session
         session.turns.discard(turn)
         if not session.turns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -101,6 +102,21 @@ async def test_the_last_failure_decides_how_a_turn_ends(registry: Registry) -> N
     assert two.turn is one.turn
     registry.answered(two, DONE, "a")
     assert two.turn.outcome == "success" and two.turn.ended
+
+
+async def test_a_retry_waited_for_in_vain_takes_no_time_of_the_record() -> None:
+    registry = Registry(Patience(retry=0.05, failed=0.05, session=60))
+    async with recorded() as events:
+        call = begin(registry, "hi")
+        assert call.turn.relay.logical_call(call.id, "primary")
+        registry.failed(call, retryable=True)
+        failed_at = datetime.now(UTC)
+        await asyncio.sleep(1)
+        assert call.turn.ended
+        await registry.close()
+        await events.flushed()
+    ends = [scope["end"] for scope in (*events.calls, *events.turns)]
+    assert len(ends) == 2 and all(datetime.fromisoformat(end["timestamp"]) <= failed_at for end in ends)
 
 
 deeds = st.lists(
