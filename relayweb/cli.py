@@ -8,10 +8,18 @@ import sys
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "relayweb.settings")
-    if len(sys.argv) > 1 and not {"-h", "--help"} & set(sys.argv):
+    if len(sys.argv) > 1 and not {"help", "-h", "--help"} & set(sys.argv[1:]):
         _migrate_first(sys.argv[1])
     from django.core.management import execute_from_command_line
 
+    if sys.argv[1:] in ([], ["help"], ["-h"], ["--help"]):
+        import django
+
+        django.setup()
+        from relayweb.commands import overview
+
+        print(overview())
+        return
     execute_from_command_line(sys.argv)
 
 

@@ -45,6 +45,14 @@ def redeem(secret: str) -> User | None:
     return link.user
 
 
+def role_of(username: str) -> str | None:
+    """The groups a person is in, as one word where it is one; None for somebody new."""
+    person = User.objects.filter(username=username).first()
+    if person is None:
+        return None
+    return ", ".join(person.groups.order_by("name").values_list("name", flat=True)) or "without a role"
+
+
 def anyone_has_logged_in() -> bool:
     """Whether a person has come in before, so that the first start is told from later ones."""
     return User.objects.filter(last_login__isnull=False).exists()

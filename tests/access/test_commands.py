@@ -41,3 +41,16 @@ def test_a_link_made_by_a_command_works_in_the_running_server(serve) -> None:
         assert browser.get(link).headers["location"] == "/"
         assert browser.get(served.url + "/").status_code == 200
     assert httpx2.get(served.url + "/").headers["location"].startswith("/login/")
+
+
+def test_a_role_is_never_ignored_for_a_person_who_has_another(tmp_path: Path) -> None:
+    home = Served(tmp_path)
+    assert home.run("login", "--user", "ada", "--role", "viewer").returncode == 0
+    refused = home.run("login", "--user", "ada", "--role", "operator")
+    assert refused.returncode == 1 and b"'ada' is viewer already" in refused.stderr and not refused.stdout
+    assert home.run("login", "--user", "ada").returncode == 0
+
+
+def test_the_overview_lists_our_commands_and_none_of_djangos(tmp_path: Path) -> None:
+    said = Served(tmp_path).run("--help").stdout.decode()
+    assert "  serve " in said and "  export " in said and "dbshell" not in said

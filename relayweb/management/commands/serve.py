@@ -4,15 +4,13 @@ import asyncio
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
-from relayweb import conf, welcome
+from relayweb import commands, conf, welcome
 
 
-class Command(BaseCommand):
+class Command(commands.Command):
     help = "Serve doors, gateway, pages and API until told to stop (SIGTERM or Ctrl-C)."
-    # They take a second of every start and look for mistakes in code, not in an installation.
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")

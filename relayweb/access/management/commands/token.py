@@ -3,15 +3,15 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from relayweb import commands
 from relayweb.access import tokens
 from relayweb.access.models import Token
 
 
-class Command(BaseCommand):
+class Command(commands.Command):
     help = "Make, list and revoke the tokens programs use at the doors, the gateway and the API."
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
@@ -34,6 +34,8 @@ class Command(BaseCommand):
         self.stdout.write(f"{name}: {tokens.create(name, options['scope'], per_minute)}")
 
     def list(self, options: dict[str, Any]) -> None:
+        if not Token.objects.exists():
+            self.stdout.write("no tokens yet; `relayweb token create --scope gateway` (or ingest, read) makes one")
         for token in Token.objects.all():
             state = f"revoked {token.revoked_at:%Y-%m-%d %H:%M}" if token.revoked_at else "active"
             made = f"{token.created_at:%Y-%m-%d %H:%M}"

@@ -6,13 +6,13 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from relayweb import commands
 from relayweb.gateway.models import Upstream
 
 
-class Command(BaseCommand):
-    requires_system_checks = ()
+class Command(commands.Command):
     help = "Name the providers the gateway may call. A running server uses a change at once."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -6,8 +6,9 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from relayweb import commands
 from relayweb.ingest import export
 from relayweb.ingest.export_atif import atif
 from relayweb.ingest.export_otlp import otlp
@@ -15,11 +16,10 @@ from relayweb.ingest.export_otlp import otlp
 FORMATS: dict[str, Callable[[export.Part], Iterator[bytes]]] = {"atof": export.atof, "otlp": otlp, "atif": atif}
 
 
-class Command(BaseCommand):
+class Command(commands.Command):
     help = (
         "Write recorded events to standard output: all of them, one turn or one session. What was masked stays masked."
     )
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(

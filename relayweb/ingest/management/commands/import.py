@@ -4,15 +4,13 @@ import time
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
+from relayweb import commands
 from relayweb.ingest import files
 from relayweb.recording.writer import writer
 
 
-class Command(BaseCommand):
+class Command(commands.Command):
     help = "Import recorded events, one ATOF event a line, gzip or zstd or plain. Importing twice is harmless."
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("paths", nargs="+", metavar="PATH", help="a file; - is standard input")
@@ -35,7 +33,9 @@ class Command(BaseCommand):
                     shown = time.monotonic()
                     self.stderr.write(f"\r{path}: {_share(progress)}", ending="")
                     self.stderr.flush()
-        except (OSError, files.Unreadable) as error:
+        except OSError as error:
+            trouble = error.strerror or str(error)
+        except files.Unreadable as error:
             trouble = str(error)
         if progress is not None:
             self._report(path, progress.tally)

@@ -6,14 +6,15 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from relayweb import commands
 from relayweb.intercepts import transfer
 from relayweb.intercepts.models import InterceptConfig, Value
 from relayweb.recording.query_language import QueryError
 
 
-class Command(BaseCommand):
+class Command(commands.Command):
     help = "Check, back-test, import and export intercept configs as TOML or JSON files."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -5,11 +5,13 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.core.management.commands import check
 
+from relayweb import commands
 from relayweb.recording import integrity
 
 
 class Command(check.Command):
     help = "Django's own checks, then the integrity of the record: reads everything, changes nothing."
+    suppressed_base_arguments = commands.DJANGOS_OPTIONS
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from relayweb import commands
 from relayweb.recording import queries, retention
 from relayweb.recording.query_language import QueryError
 
@@ -18,9 +19,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?")
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-class Command(BaseCommand):
+class Command(commands.Command):
     help = "Forget old turns: by age, by size or by query; and content that nothing refers to any more."
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--older-than", metavar="AGE", help="turns silent for longer than this: 30d, 12h, 2w")

@@ -4,16 +4,16 @@ import time
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from relayweb import commands
 from relayweb.recording import pricing
 from relayweb.recording.query_language import Compare, QueryError, parse
 from relayweb.recording.repricing import reprice
 
 
-class Command(BaseCommand):
+class Command(commands.Command):
     help = "Work out recorded costs again, from the price table as it is now. Costs that Relay gave stay."
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--since", metavar="WHEN", help="only calls since then: 30d, 12h, 2026-11-01")
