@@ -51,7 +51,7 @@ def page(request: HttpRequest, turn: UUID) -> HttpResponse:
     """The page itself: facts of the turn; scripts then load its frame."""
     facts = queries.turn_summary(turn)
     if facts is None:
-        raise Http404(f"no turn {turn} is on record; it may have been pruned")
+        raise Http404(f"There is no turn {turn} on record.")
     return render(request, "turns/turn.html", {"turn": facts, "uuid": turn, "cut_title": _title(facts)})
 
 

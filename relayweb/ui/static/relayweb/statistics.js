@@ -23,8 +23,9 @@ function chart(figure, answer, told, palette) {
   const said = (value) => (value === null || value === undefined ? "–" : format(value));
   const columns = series.map(([name]) => answer.points[name]);
   const axis = { stroke: palette["text-3"], grid: { stroke: palette.line, width: 1 }, ticks: { show: false }, font: `11px ${palette.font}` };
-  const long = answer.times.at(-1) - answer.times[0] > 2 * 86400;
-  const moments = (at) => new Date(at * 1000).toLocaleString([], long ? { month: "short", day: "numeric" } : { hour: "2-digit", minute: "2-digit", hour12: false });
+  const length = answer.times.at(-1) - answer.times[0];
+  const clock = { hour: "2-digit", minute: "2-digit", hour12: false, ...(length < 600 && { second: "2-digit" }) };
+  const moments = (at) => new Date(at * 1000).toLocaleString([], length > 2 * 86400 ? { month: "short", day: "numeric" } : clock);
   const plot = new window.uPlot(
     {
       width: box.clientWidth,
@@ -35,7 +36,7 @@ function chart(figure, answer, told, palette) {
       padding: [10, 8, 0, 0],
       axes: [{ ...axis, size: 24, gap: 4, values: (_, ticks) => ticks.map(moments) }, { ...axis, size: 58, gap: 6, values: (_, ticks) => ticks.map(said) }],
       series: [
-        { value: (_, at) => (at === null ? "" : new Date(at * 1000).toLocaleString([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hour12: false })) },
+        { value: (_, at) => (at === null ? "–" : new Date(at * 1000).toLocaleString([], { month: "short", day: "numeric", ...clock })) },
         ...series.map(([name, label, colour, look], index) => ({
           label,
           stroke: palette[colour],
