@@ -37,6 +37,7 @@ _NAMES = frozenset(
         "xrelaytoken",
         "clientsecret",
         "secretaccesskey",
+        "bearertoken",
     )
 )
 _NO_LETTER = re.compile(r"[^a-z0-9]+")
@@ -51,7 +52,7 @@ _CREDENTIAL = re.compile(
 _RUN = re.compile(r"[A-Za-z0-9_.-]{16,}")
 _JWT_HEAD = re.compile(r"(?:^|-)(?=eyJ.{6})")
 _LOOSE_MEMBERS = frozenset(("headers", "extra_headers", "metadata", "error", "plugin_config"))
-"""Members under which any credential is masked, wherever they stand."""
+"""Members under which any credential is masked, wherever they stand; attributes like `exception.message` too."""
 FAILURE_MARKS = frozenset(("relay.attempt_failed", "relay.attempt_blocked"))
 """Marks whose whole data is an error text."""
 
@@ -62,8 +63,28 @@ def is_secret_name(name: str) -> bool:
     return last in _NAMES or last.endswith("apikey") or _NO_LETTER.sub("", name.lower()) in _NAMES
 
 
+_raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_raw_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_SMALL = 512  # bytes: below, looking for all names at once is faster than looking at each
+
+
+def is_loose(name: str) -> bool:
+    """Whether any credential is masked under a member of this name."""
+    lower = name.lower()
+    return lower in _LOOSE_MEMBERS or lower.startswith("exception.")
+
+
 def suspects_names(text: bytes) -> bool:
     """Whether a member of this JSON text may have the name of a secret. False is certain."""
+    if len(text) < _SMALL or text[:1] not in b'{["':
+        return _holds_secret_name(text)
+    try:
+        return _has_secret_member(text)
+    except (msgspec.DecodeError, RecursionError):
+        return _holds_secret_name(text)
+
+
+def _holds_secret_name(text: bytes) -> bool:
     lower = text.lower()
     return (  # spelled out: this runs over everything that is new
         b"\\u00" in lower
@@ -75,6 +96,32 @@ def suspects_names(text: bytes) -> bool:
         or b'authorization"' in lower
         or b'plugin_config"' in lower
     )
+
+
+def _has_secret_member(text: bytes) -> bool:
+    """As `_holds_secret_name`, without a look at long texts, which are no names."""
+    first = text[:1]
+    if first == b"{":
+        members = _raw_object(text)
+        if not _PLAIN_NAMES.issuperset(members):
+            for name in members:
+                if is_secret_name(name) or "plugin_config" in name.lower():
+                    return True
+                if len(_PLAIN_NAMES) < 10_000:
+                    _PLAIN_NAMES.add(name)
+        values = [bytes(value) for value in members.values()]
+    elif first == b"[":
+        values = [bytes(value) for value in _raw_array(text)]
+    else:
+        return False
+    for value in values:
+        if value[:1] in b"{[" and (_holds_secret_name if len(value) < _SMALL else _has_secret_member)(value):
+            return True
+    return False
+
+
+_PLAIN_NAMES: set[str] = set()
+"""Names of members that were looked at and are no secrets."""
 
 
 def suspects_credentials(text: bytes) -> bool:
@@ -155,18 +202,16 @@ def _mask_member(name: str, text: bytes, loose: bool, parent: str, everything: b
     # A tool that takes a parameter of that name: its schema is no secret.
     schema = parent == "properties" and text.startswith(b"{")
     in_plugins = "plugin_config" in (name, parent)
-    sink_headers = parent == "plugin_config" and name == "headers"
+    sink_headers = parent == "plugin_config" and name.lower().startswith("headers")
     return _mask(
         text,
-        loose or name.lower() in _LOOSE_MEMBERS,
+        loose or is_loose(name),
         "plugin_config" if in_plugins else name,
         everything or sink_headers or (is_secret_name(name) and not schema),
     )
 
 
 _MASKED = f'"{MASK}"'.encode()
-_raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_raw_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def _object(members: dict[str, bytes]) -> bytes:
