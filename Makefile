@@ -11,14 +11,16 @@ PIP     = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet
 run: $(VENV)/.installed
 	@exec $(VENV)/bin/relayweb serve --host $(HOST) --port $(PORT) $(ARGS)
 
+# Files spread over the cores; the pages after them, alone, because Playwright's event loop leaves none to asyncio's tests.
 test: system lint
-	$(VENV)/bin/python -X dev -m pytest $(ARGS)
+	$(VENV)/bin/python -X dev -m pytest --quiet --numprocesses auto --dist loadfile -m "not browser" $(ARGS)
+	$(VENV)/bin/python -X dev -m pytest --quiet -m browser $(ARGS)
 	@$(MAKE) --no-print-directory test-postgres
 
 # The record's and the gateway's tests on a PostgreSQL of their own; POSTGRES_TESTS names others, such as tests/api.
 POSTGRES_TESTS ?= tests/recording tests/gateway
 test-postgres: system $(VENV)/.installed-dev
-	$(VENV)/bin/python -m tests.scale.engines $(VENV)/bin/python -m pytest $(POSTGRES_TESTS)
+	$(VENV)/bin/python -m tests.scale.engines $(VENV)/bin/python -m pytest --quiet --numprocesses auto --dist loadfile $(POSTGRES_TESTS)
 
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .
