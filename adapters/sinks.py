@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import json
 import logging
+import threading
+import urllib.error
+import urllib.request
 import uuid
 from urllib.parse import urlsplit
 
@@ -20,8 +24,9 @@ def record_to(url: str, token: str = "") -> bool:
         url: The server's address, such as `http://127.0.0.1:8000`.
         token: An ingest token of that server.
 
-    Gives False, with a warning, where Relay cannot run. Relay keeps its queue and connects again while the server
-    restarts; what is queued when the process exits is sent for at most five seconds.
+    Gives False, with a warning, where Relay cannot run; warns when the server refuses the token. Relay keeps its queue
+    and connects again while the server restarts; what is queued when the process exits is sent for at most five
+    seconds.
 
     Raises:
         ValueError: When `url` is not an http or https address.
@@ -42,6 +47,8 @@ def record_to(url: str, token: str = "") -> bool:
             config.headers = {"authorization": f"Bearer {token}"}
         exporter = nemo_relay.AtofExporter(config)
         exporter.register(f"record-to-{uuid.uuid4().hex}")
+        question = threading.Thread(target=_ask, args=(url, token), name="record-to", daemon=True)
+        question.start()
     except Exception as error:
         note("events", error)
         return False
@@ -49,6 +56,28 @@ def record_to(url: str, token: str = "") -> bool:
     def finish() -> None:
         shutdown_all()  # its last events are the ends of sessions and turns
         exporter.shutdown()
+        question.join(2)
 
     atexit.register(finish)
     return True
+
+
+def _ask(url: str, token: str) -> None:
+    """Relay's exporter does not say that its token is refused, so one empty request finds out and a warning says it."""
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(f"{url.rstrip('/')}/ingest/atof", b"", headers)  # noqa: S310, checked above
+    try:
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=5).close()
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code in (401, 403):
+                log.warning("%s does not take the token, nothing is recorded there: %s", url, _said(error))
+    except Exception as error:
+        log.debug("%s cannot be asked about the token yet: %s", url, error)
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.loads(error.read(10_000))["error"])
+    except Exception:
+        return f"status {error.code}"

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -66,3 +67,21 @@ def test_all_events_arrive_up_to_the_end_of_the_session(door: Any, when: str) ->
 def test_an_address_that_cannot_be_used_is_an_error(url: str) -> None:
     with pytest.raises(ValueError, match="http or https address"):
         record_to(url)
+
+
+def test_a_refused_token_is_said() -> None:
+    class Door(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(401)
+            self.end_headers()
+            self.wfile.write(b'{"error": "a token of scope ingest is needed"}')
+
+        do_GET = do_POST
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Door) as server:
+        threading.Thread(target=server.serve_forever).start()
+        program = [sys.executable, "-c", PROGRAM, f"http://127.0.0.1:{server.server_port}", "first"]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=60)
+        server.shutdown()
+    assert done.returncode == 0
+    assert "does not take the token, nothing is recorded there: a token of scope ingest is needed" in done.stderr
