@@ -58,7 +58,7 @@ class SetParameters(Action):
         Field(
             "parameters",
             "json_object",
-            'Name to value, e.g. {"temperature": 0.2, "reasoning.effort": "low"}; a dot goes into an object.',
+            "Names with their values, such as temperature and 0.2; the dot in reasoning.effort goes into an object.",
             required=True,
             check=_names,
         ),

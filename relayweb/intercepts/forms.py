@@ -253,15 +253,15 @@ class ConfigForm(forms.Form):
             "match": self._match(data),
             "action": self._action(data),
         }
-        if self.errors:
-            return data
         if self.config is None and InterceptConfig.objects.filter(key=value["key"]).exists():
             self.add_error("key", "This key is taken; a key names one intercept for ever.")
         try:
-            InterceptConfig(**value).clean_fields(exclude=["revision", "match", "action"])
+            InterceptConfig(**value).clean_fields(exclude=["revision", "match", "action", *self.errors])
         except forms.ValidationError as error:
             for name, messages in error.message_dict.items():
                 self.add_error(name if name in self.fields else None, messages)
+        if self.errors:
+            return data
         try:
             Rule.parse(value)
         except RuleError as error:

@@ -16,6 +16,9 @@ if (form) {
     dirty = true;
     show();
     event.target.removeAttribute?.("aria-invalid");
+    const field = event.target.closest?.(".field.invalid");
+    field?.classList.remove("invalid");
+    for (const error of field?.querySelectorAll(".error-text") ?? []) error.remove();
   };
   form.addEventListener("input", changed);
   form.addEventListener("change", changed);
