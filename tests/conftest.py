@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from pytest_django.plugin import DjangoDbBlocker
 
 from tests.served import Served
 
@@ -51,3 +52,28 @@ def _nothing_remembered() -> None:
     chunks.forget()
     pricing.forget()
     projection._rates.clear()
+
+
+@pytest.fixture(scope="session")
+def migrated(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> str:
+    """What the migrations put into an empty database, as Django serialises it."""
+    from django.db import connection
+
+    with django_db_blocker.unblock():
+        return str(connection.creation.serialize_db_to_string())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _before_any_test_empties_it(request: pytest.FixtureRequest) -> None:
+    if any("as_migrated" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("migrated")
+
+
+@pytest.fixture
+def as_migrated(migrated: str, transactional_db: None) -> None:
+    """The database as the migrations left it, whatever an earlier test of this process emptied."""
+    from django.core.management import call_command
+    from django.db import connection
+
+    call_command("flush", verbosity=0, interactive=False, inhibit_post_migrate=True)
+    connection.creation.deserialize_db_from_string(migrated)

@@ -58,7 +58,7 @@ def test_what_is_no_provider_is_refused(url):
         validate_base_url(url)
 
 
-@pytest.mark.django_db
+@pytest.mark.usefixtures("as_migrated")
 def test_three_upstreams_exist_from_the_start():
     assert list(Upstream.objects.values_list("name", flat=True)) == ["anthropic", "demo", "openai"]
 

@@ -66,7 +66,7 @@ def test_the_most_specific_pattern_wins_then_the_provider_then_the_newest_day():
     assert table.rate("mock", None) is table.rate(None, None) is None
 
 
-@pytest.mark.django_db
+@pytest.mark.usefixtures("as_migrated")
 def test_the_table_comes_seeded_with_dated_list_prices():
     pricing.forget()
     table = pricing.table()
