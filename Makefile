@@ -4,6 +4,7 @@ VENV   ?= .venv
 HOST   ?= 127.0.0.1
 PORT   ?= 8000
 ARGS   ?=
+MINUTES ?= 30
 PIP     = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet
 
 .PHONY: run test test-postgres lint bench system clean
@@ -31,6 +32,11 @@ lint: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m bench $(ARGS)
+
+# The long forms: fifty kills under load, then a long run with faults at its end.
+soak: $(VENV)/.installed-dev
+	RELAYWEB_CRASH_KILLS=50 $(VENV)/bin/python -m pytest tests/journeys/test_crash.py
+	$(VENV)/bin/python -m bench.soak --minutes $(MINUTES) $(ARGS)
 
 # Chromium for the pages' tests, PostgreSQL and Redis for those of many processes: from Debian's packages, where we may.
 system:

@@ -40,6 +40,7 @@ class Load:
         self.url: str = config["url"]
         self.tokens: dict[str, str] = config["tokens"]
         self.folder: str = config["folder"]
+        self.share: float = config["share"]
         self.phase = "warm-up"
         self.stopping = asyncio.Event()
         self.values: dict[str, dict[str, array[float]]] = defaultdict(lambda: defaultdict(lambda: array("d")))
@@ -51,6 +52,10 @@ class Load:
     def error(self, error: Exception | str) -> None:
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
         self.errors[self.phase][text[:200]] += 1
+
+    def some(self, count: int) -> range:
+        """As many of `count` workers as the run wants."""
+        return range(max(1, round(count * self.share)))
 
     async def pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -85,7 +90,7 @@ async def streams(load: Load) -> None:
     """100 clients, each with one stream after the other; one of ten hangs up on its stream."""
     limits = httpx2.Limits(max_connections=None)
     async with httpx2.AsyncClient(timeout=60, limits=limits) as client:
-        await asyncio.gather(*[_streamer(load, client, number) for number in range(STREAMS)])
+        await asyncio.gather(*[_streamer(load, client, number) for number in load.some(STREAMS)])
 
 
 async def _streamer(load: Load, client: httpx2.AsyncClient, number: int) -> None:
@@ -173,8 +178,8 @@ async def senders(load: Load) -> None:
     kept = Kept(f"{load.folder}/kept")
     try:
         async with httpx2.AsyncClient(timeout=30) as client:
-            posters = [_poster(load, client, kept, number) for number in range(POSTERS)]
-            await asyncio.gather(*posters, *[_socket(load, kept, POSTERS + i) for i in range(SOCKETS)])
+            posters = [_poster(load, client, kept, number) for number in load.some(POSTERS)]
+            await asyncio.gather(*posters, *[_socket(load, kept, POSTERS + i) for i in load.some(SOCKETS)])
     finally:
         kept.close()
 
@@ -236,8 +241,8 @@ async def _socket(load: Load, kept: Kept, number: int) -> None:
 async def viewers(load: Load) -> None:
     """25 watch the list; 25 watch a turn, another one every twenty seconds or so."""
     async with httpx2.AsyncClient(timeout=30) as client:
-        of_turn = [_turn_viewer(load, client, number) for number in range(VIEWERS // 2)]
-        await asyncio.gather(*of_turn, *[_list_viewer(load) for _ in range(VIEWERS - VIEWERS // 2)])
+        of_turn = [_turn_viewer(load, client, number) for number in load.some(VIEWERS // 2)]
+        await asyncio.gather(*of_turn, *[_list_viewer(load) for _ in load.some(VIEWERS // 2)])
 
 
 async def _list_viewer(load: Load) -> None:
