@@ -7,7 +7,7 @@ ARGS   ?=
 MINUTES ?= 30
 PIP     = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: run test test-postgres lint bench system clean
+.PHONY: run test test-postgres lint bench soak system clean
 
 run: $(VENV)/.installed
 	@exec $(VENV)/bin/relayweb serve --host $(HOST) --port $(PORT) $(ARGS)

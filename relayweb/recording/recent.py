@@ -31,10 +31,15 @@ class Recent(Generic[K, V]):
     def put(self, key: K, value: V) -> None:
         self._young[key] = value
 
-    def trim(self) -> None:
-        """Drop the older half when the younger is full. Between batches, so that no batch loses what it works on."""
-        if len(self._young) > self._half:
+    def trim(self, full: bool = False) -> bool:
+        """Drop the older half when the younger is full, or said to be; gives whether it did.
+
+        Between batches, so that no batch loses what it works on.
+        """
+        full = full or len(self._young) > self._half
+        if full:
             self._old, self._young = self._young, {}
+        return full
 
     def drop(self, key: K) -> None:
         self._young.pop(key, None)
