@@ -40,7 +40,7 @@ class DemoTransport(httpx2.AsyncBaseTransport):
             body = json.loads(raw)
             if not isinstance(body, dict):
                 raise ValueError("the body must be a JSON object")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return _error(400, api_mode, "invalid_request_error", f"cannot read the body: {error}")
         return await self._answer(api_mode, body, raw, request.headers)
 
@@ -109,7 +109,7 @@ class _Stream(httpx2.AsyncByteStream):
 def _pace(text: str | None) -> float:
     try:
         return min(max(float(text or 1), 0.0), 10.0)
-    except ValueError:
+    except (ValueError, RecursionError):
         return 1.0
 
 
