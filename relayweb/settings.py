@@ -106,11 +106,13 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # The layer waits 5 s for a message at a time; a Redis that is gone without a word is given up after 10.
 _REDIS = {"address": conf.REDIS_URL, "socket_connect_timeout": 2, "socket_timeout": 10}
-CHANNEL_LAYERS = {
-    "default": {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": [_REDIS]}}
+_LAYER: dict[str, Any] = (
+    {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": [_REDIS]}}
     if conf.REDIS_URL
     else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
-}
+)
+# One for each event loop that listens: a layer refuses a second one.
+CHANNEL_LAYERS = {"default": _LAYER, "rules": _LAYER}
 
 LANGUAGE_CODE = "en-us"
 USE_I18N = False

@@ -107,7 +107,7 @@ def announce() -> None:
 def _announce() -> None:
     try:
         refresh()
-        layer = get_channel_layer()
+        layer = get_channel_layer("rules")
         if layer is not None and not isinstance(layer, InMemoryChannelLayer):
             async_to_sync(_tell)(layer)
     except Exception:
@@ -119,11 +119,17 @@ async def _tell(layer: Any) -> None:
     await asyncio.wait_for(layer.group_send(GROUP, {"type": "rules.changed"}), PATIENCE)
 
 
+_LAYER_AWAY = "the channel layer is away; rules are looked up every half second"
+_UNREADABLE = "the rules could not be read; the last ones stay in force"
+
+
 class _Watcher(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="relayweb-rules", daemon=True)
         self.stopping = threading.Event()
         self.wake: Callable[[], object] = lambda: None
+        self.channel: str | None = None
+        self.troubles: set[str] = set()
 
     def stop(self) -> None:
         self.stopping.set()
@@ -132,7 +138,7 @@ class _Watcher(threading.Thread):
             self.wake()
 
     def run(self) -> None:
-        layer = get_channel_layer()
+        layer = get_channel_layer("rules")
         if layer is None or isinstance(layer, InMemoryChannelLayer):
             # One process, which swaps when it saves; commands in other processes are found by looking.
             while not self.stopping.wait(POLL):
@@ -146,35 +152,47 @@ class _Watcher(threading.Thread):
         halt = asyncio.ensure_future(stopped.wait())
         message: asyncio.Future[Any] | None = None
         while not self.stopping.is_set():
-            try:
-                if message is None:
-                    channel = await layer.new_channel("rules")
-                    await layer.group_add(GROUP, channel)
-                    message = asyncio.ensure_future(layer.receive(channel))
-                # The pending receive is kept from look to look: cancelling one may lose its message.
-                await asyncio.wait({message, halt}, timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
-                if message.done():
-                    message.result()
-                    message = asyncio.ensure_future(layer.receive(channel))
-            except Exception:
-                log.warning("the channel layer is away; rules are looked up every %s s", POLL, exc_info=True)
+            if message is None:
+                message = asyncio.ensure_future(self.next_message(layer))
+            # It is kept from look to look: cancelling a receive may lose its message, and a layer that hangs must not
+            # keep us from looking.
+            await asyncio.wait({message, halt}, timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
+            if message.done():
+                if (error := message.exception()) is not None:
+                    self.channel = None
+                    self.trouble(_LAYER_AWAY, error)
+                    await asyncio.wait({halt}, timeout=POLL)
                 message = None
-                await asyncio.wait({halt}, timeout=POLL)
             await asyncio.to_thread(self.look)
         for pending in (message, halt):
             if pending is not None:
                 pending.cancel()
 
+    async def next_message(self, layer: Any) -> None:
+        if self.channel is None:
+            channel = await layer.new_channel("rules")
+            await layer.group_add(GROUP, channel)
+            self.channel = channel
+            self.troubles.discard(_LAYER_AWAY)
+        await layer.receive(self.channel)
+
     def look(self) -> None:
         try:
             stop_failing()
             refresh()
-        except DatabaseError:
-            log.warning("the rules could not be read; the last ones stay in force", exc_info=True)
+            self.troubles.discard(_UNREADABLE)
+        except DatabaseError as error:
+            self.trouble(_UNREADABLE, error)
         except Exception:
             log.exception("the rules could not be applied; the last ones stay in force")
         finally:
             close_old_connections()
+
+    def trouble(self, what: str, error: BaseException) -> None:
+        """Say it once, until it is over."""
+        if what not in self.troubles:
+            log.warning("%s: %s", what, error)
+        self.troubles.add(what)
 
 
 _watcher: _Watcher | None = None

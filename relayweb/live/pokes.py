@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 GROUP = "relayweb.live.pokes"
 PAUSE_SECONDS = 0.05
 RETRY_SECONDS = 2.0
+SILENT_SECONDS = 300.0
+"""Between two lines in the log about the same outage."""
 IN_MEMORY = "channels.layers.InMemoryChannelLayer"
 
 
@@ -57,13 +60,16 @@ class Pokes:
 
     async def _lasting(self, work: Callable[[], Any]) -> None:
         """A layer that is gone must not end the live views; they poll meanwhile."""
+        said = float("-inf")
         while True:
             try:
                 await work()
             except asyncio.CancelledError:
                 raise
             except Exception as error:
-                log.warning("live: the channel layer failed (%s); polling until it is back", error)
+                if time.monotonic() - said > SILENT_SECONDS:
+                    said = time.monotonic()
+                    log.warning("live: the channel layer failed (%s); polling until it is back", error)
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _listen(self) -> None:

@@ -182,7 +182,7 @@ class Layer:
 @pytest.fixture
 def layer(monkeypatch) -> Layer:
     made = Layer()
-    monkeypatch.setattr(publish, "get_channel_layer", lambda: made)
+    monkeypatch.setattr(publish, "get_channel_layer", lambda _: made)
     return made
 
 
@@ -229,7 +229,7 @@ def test_rules_travel_through_redis(value, monkeypatch, tmp_path):
     try:
         monkeypatch.setattr(publish, "POLL", 30.0)
         monkeypatch.setattr(
-            publish, "get_channel_layer", lambda: core.RedisChannelLayer(hosts=[f"redis://127.0.0.1:{port}"])
+            publish, "get_channel_layer", lambda _: core.RedisChannelLayer(hosts=[f"redis://127.0.0.1:{port}"])
         )
         until(lambda: answers(port))
         publish.start()
@@ -237,7 +237,7 @@ def test_rules_travel_through_redis(value, monkeypatch, tmp_path):
         InterceptConfig.objects.create(**value, revision=1)
         Publication.bump()
         # What another process does after its transaction.
-        async_to_sync(publish.get_channel_layer().group_send)(publish.GROUP, {"type": "rules.changed"})
+        async_to_sync(publish.get_channel_layer("rules").group_send)(publish.GROUP, {"type": "rules.changed"})
         until(lambda: in_force() == [("cooler", 1)])
         publish.close()
     finally:
