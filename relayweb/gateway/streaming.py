@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 MOST_BEHIND = 20_000
 # How far the provider may be ahead of Relay where the client waits for Relay.
 MOST_AHEAD = 256
-# For the record of an answer that the client has.
+# How long Relay may stand still over an answer that the client has.
 WIND_UP_SECONDS = 10.0
 # For what a client got of an answer that it did not wait for.
 HANG_UP_SECONDS = 1.0
@@ -137,7 +137,7 @@ class StreamedCall:
         await self.exchange.close()
         if self.watch.finished or self.watch.failed:
             self.feed.end()
-            await asyncio.wait({recording}, timeout=WIND_UP_SECONDS)
+            await self._catch_up(recording)
             self.managed.answered(self.watch.answer())
             return
         if self.recorded < self.offered:
@@ -147,7 +147,7 @@ class StreamedCall:
 
     async def _recorded(self, recording: asyncio.Future[Any]) -> None:
         """Waits until Relay has all of a tee; the client has its answer, so a fault of Relay is only logged."""
-        await asyncio.wait({recording}, timeout=WIND_UP_SECONDS)
+        await self._catch_up(recording)
         error = recording.exception() if recording.done() else TimeoutError("Relay stands still")
         if error is not None:
             self.managed.registry.losses["streams"] += 1
@@ -155,6 +155,13 @@ class StreamedCall:
         if self.feed.lost:
             self.managed.registry.losses["chunks"] += self.feed.lost
             log.warning("%d chunks of a stream are not recorded: Relay did not keep up", self.feed.lost)
+
+    async def _catch_up(self, recording: asyncio.Future[Any]) -> None:
+        """Waits for Relay as long as it gets on: on a busy machine it may be far behind."""
+        before = -1
+        while not recording.done() and self.recorded > before:
+            before = self.recorded
+            await asyncio.wait({recording}, timeout=WIND_UP_SECONDS)
 
     # -- the record ------------------------------------------------------------------------------------------------
 

@@ -84,6 +84,26 @@ async def test_a_stream_outlives_a_relay_that_breaks_or_stands_still(
     assert gateway.registry.losses["streams"] == 1
 
 
+async def test_a_stream_is_wholly_recorded_by_a_relay_that_is_far_behind(
+    gateway: Gateway, target: Target, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(Broken):
+        async def __anext__(self) -> Any:
+            await asyncio.sleep(0.1)
+            return await self.feed.__anext__()
+
+    async def stream_async(request: Any, factory: Any, **options: Any) -> Any:
+        return Slow(await factory(request), 0, False)
+
+    monkeypatch.setattr(relay_llm, "stream_async", stream_async)
+    monkeypatch.setattr("relayweb.gateway.streaming.WIND_UP_SECONDS", 0.3)
+    pieces = chat_stream(*"ABCDEFGH")
+    provider.scripts["behind"] = Script(headers=STREAM, pieces=pieces)
+    answer = await ask(gateway, target, "chat/completions", {**BODY, "model": "behind"})
+    assert answer.body == b"".join(pieces) and answer.ended
+    assert gateway.registry.losses["streams"] == 0
+
+
 async def test_a_relay_that_does_not_keep_up_loses_chunks_of_the_record_only(
     gateway: Gateway, target: Target, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
