@@ -18,6 +18,7 @@ answers: Counter[tuple[str, str]] = Counter()
 
 _PARTS = {"/gw/": "gateway", "/ingest/": "doors", "/v1/traces": "doors", "/live/": "live", "/api/": "api"}
 _SECRETS = re.compile(r"^(/gw/t|/login)/[^/]+")
+_FETCHED = re.compile(r"^/(ingest/|healthz|static/|turns/rows/|turns/[^/]+/.)")
 _UNPRINTABLE = re.compile(r"[^!-~]")
 
 
@@ -44,11 +45,11 @@ class Logged:
         await self._send(message)
 
     def write(self, cut: bool = False) -> None:
-        """Write the line. Doors that were passed are many and say nothing: they come at DEBUG."""
+        """Write the line. Passed doors and what open pages fetch are many and say nothing: they come at DEBUG."""
         path = self._scope["path"]
         part = next((name for beginning, name in _PARTS.items() if path.startswith(beginning)), "pages")
         answers[part, "cut" if cut else f"{self._status // 100}xx"] += 1
-        quiet = self._status < 400 and path.startswith(("/ingest/", "/healthz", "/static/"))
+        quiet = self._status < 400 and _FETCHED.match(path) is not None
         logger.log(
             logging.DEBUG if quiet else logging.INFO,
             "%s %s %s %s %.0f ms%s",

@@ -9,6 +9,7 @@ side does not keep up, and cut what cannot be ended properly.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -95,6 +96,8 @@ class Server(daphne_server.Server):
         except (CannotListenError, OSError) as error:
             reason = getattr(error, "socketError", error)
             self._failed = f"cannot listen at {self._host}:{self._port}: {reason}"
+            if getattr(reason, "errno", None) == errno.EADDRINUSE:
+                self._failed += "; name another with --port, or make run PORT=…"
             return await self._end()
         except Exception as error:
             logger.exception("relayweb could not start")

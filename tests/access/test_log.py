@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import logging
+
 import pytest
 
-from relayweb.access.log import route
+from relayweb.access.log import Logged, route
 
 
 @pytest.mark.parametrize(
@@ -18,3 +20,26 @@ from relayweb.access.log import route
 )
 def test_routes_are_shown_without_secrets_on_one_line(path: str, shown: str) -> None:
     assert route(path) == shown
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "level"),
+    [
+        ("/turns/1/", 200, logging.INFO),
+        ("/turns/rows/", 200, logging.DEBUG),
+        ("/turns/1/frame/", 200, logging.DEBUG),
+        ("/turns/1/frame/", 500, logging.INFO),
+        ("/ingest/atof", 200, logging.DEBUG),
+        ("/gw/openai/v1/models", 200, logging.INFO),
+    ],
+)
+async def test_what_open_pages_fetch_does_not_bury_the_rest(
+    path: str, status: int, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def send(message: object) -> None: ...
+
+    logged = Logged({"type": "http", "method": "GET", "path": path}, send)
+    await logged({"type": "http.response.start", "status": status})
+    with caplog.at_level(logging.DEBUG, "relayweb.access"):
+        logged.write()
+    assert [record.levelno for record in caplog.records] == [level]
