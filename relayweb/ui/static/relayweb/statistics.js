@@ -12,7 +12,7 @@ const KINDS = {
   latency: { series: [["latency_p50_us", "p50", "k-llm"], ["latency_p95_us", "p95", "k-agent"]], format: seconds },
   ttft: { series: [["ttft_p50_us", "p50", "k-llm"]], format: seconds },
   tokens: { series: [["tokens", "read and written", "k-llm"]], format: short },
-  cost: { series: [["cost_usd", "cost", "k-llm"], ["wasted_usd", "wasted", "st-failed"]], format: money },
+  cost: { series: [["cost_usd", "cost", "k-llm"], ["wasted_usd", "wasted", "st-failed"]], format: (value) => (value > 0 && value < 0.001 ? `$${value.toFixed(6)}` : money(value)) },
 };
 
 function chart(figure, answer, told, palette) {
