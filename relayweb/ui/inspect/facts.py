@@ -160,6 +160,7 @@ def failure(subject: Subject) -> dict[str, Any] | None:
     ]
     text = body if isinstance(body, str) else jsonview.dump(body) if body is not None else ""
     return {
+        "answered": found.get("status") is not None or body is not None,
         "rows": [(k, str(v)) for k, v in rows if v is not None],
         "body": text,
         "message": found.get("message") or "",
