@@ -32,8 +32,12 @@ def _migrate_first(command: str) -> None:
     if str(get_commands().get(command, "")).startswith("relayweb"):
         from django.db import OperationalError
 
+        from relayweb import backups
         from relayweb.database import ensure_migrated
 
+        if command == "restore":  # it wants the home to itself, and may find a database that is no more
+            return
+        backups.mark_in_use()
         try:
             ensure_migrated()
         except OperationalError as error:

@@ -36,10 +36,10 @@ def _missing() -> set[tuple[str, str]]:
             applied = {(app, name) for app, name in cursor.fetchall()}
     except DatabaseError:
         applied = set()
-    return _on_disk() - applied
+    return on_disk() - applied
 
 
-def _on_disk() -> set[tuple[str, str]]:
+def on_disk() -> set[tuple[str, str]]:
     return {
         (app.label, file.stem)
         for app in apps.get_app_configs()
