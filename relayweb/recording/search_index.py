@@ -24,6 +24,7 @@ from relayweb.recording.stored import Reader
 
 BATCH = 200  # events of one transaction
 MAX_TEXT = 200_000  # characters of one document
+_LOCK = 0x696E646578  # of the process that indexes, on PostgreSQL
 MAX_WORD = 255  # characters of one word that count
 
 _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af])")
@@ -195,9 +196,20 @@ def reached() -> int:
 def catch_up(limit: int = BATCH) -> bool:
     """Index the next events of the log; returns whether there may be more.
 
-    Reading and splitting into words takes no lock; the writes are one short transaction, given up if another process
-    was faster.
+    Reading and splitting into words holds no writer up; the writes are one short transaction, given up if another
+    process was faster. On PostgreSQL one process indexes at a time; the others leave it to that one.
     """
+    if connection.vendor != "postgresql":
+        return _catch_up(limit)
+    if not next(iter(_fetch("SELECT pg_try_advisory_lock(%s)", [_LOCK])))[0]:
+        return False
+    try:
+        return _catch_up(limit)
+    finally:
+        _fetch("SELECT pg_advisory_unlock(%s)", [_LOCK])
+
+
+def _catch_up(limit: int) -> bool:
     after = reached()
     newest = Ledger.objects.values_list("seq", flat=True).first() or 0
     if after > newest:  # the record is another one than the index was made from
