@@ -60,6 +60,7 @@ def facts(home: Path) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(bool(os.environ.get("DATABASE_URL")), reason="looks into the file of SQLite")
 def test_a_server_killed_under_load_has_lost_nothing_that_it_acknowledged(
     serve: Callable[..., Served], tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -23,7 +24,10 @@ from bench._faults import NotHere, small_disk
 from bench.gateway import PROJECT, relayweb
 from bench.harm import FAULTS, Scene, scene, share, took
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(os.environ.get("DATABASE_URL")), reason="about the file of SQLite"),
+]
 
 
 def soon(is_so: Callable[[], Any], what: str, seconds: float = 30) -> None:
