@@ -56,6 +56,8 @@ PUBLIC_URL: str = os.environ.get("RELAYWEB_URL", "").rstrip("/")
 """Where people reach the server, when that is not where it listens, as https://relay.example."""
 ALLOWED_HOSTS: list[str] = [h for h in os.environ.get("RELAYWEB_HOSTS", "").split(",") if h]
 """Host names served beside localhost and that of RELAYWEB_URL, comma separated."""
+LOG: str = _one_of("RELAYWEB_LOG", "TEXT", "JSON").lower()
+"""How the log on standard error is written: lines for people, or a JSON object a line."""
 INTERRUPT_AFTER: int = _int("RELAYWEB_INTERRUPT_AFTER", 900)
 """Seconds of silence after which a running scope reads interrupted."""
 RETRY_WINDOW: int = _int("RELAYWEB_RETRY_WINDOW", 70)

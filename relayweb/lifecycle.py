@@ -14,6 +14,7 @@ from typing import Any
 
 from django.db import connections
 
+from relayweb.backups import mark_in_use
 from relayweb.database import ensure_migrated
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ can cost the event loop that long while the writer works: under 100 streams chun
 async def start(*, demo: bool = False) -> None:
     """Migrate, then start all parts, each before the next needs it; with `demo`, also what makes demo turns."""
     sys.setswitchinterval(SWITCH_SECONDS)
+    mark_in_use()
     await asyncio.to_thread(_with_connections_closed, ensure_migrated)
     for part in [*PARTS, DEMO] if demo else PARTS:
         module = importlib.import_module(part.module)

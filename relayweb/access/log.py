@@ -50,13 +50,17 @@ class Logged:
         part = next((name for beginning, name in _PARTS.items() if path.startswith(beginning)), "pages")
         answers[part, "cut" if cut else f"{self._status // 100}xx"] += 1
         quiet = self._status < 400 and _FETCHED.match(path) is not None
+        fields = {
+            "client": (self._scope.get("client") or ["-"])[0],
+            "method": self._scope.get("method", "WS"),
+            "route": route(path),
+            "status": self._status or None,
+            "ms": round((time.perf_counter() - self._began) * 1000),
+            "cut": cut,
+        }
         logger.log(
             logging.DEBUG if quiet else logging.INFO,
-            "%s %s %s %s %.0f ms%s",
-            (self._scope.get("client") or ["-"])[0],
-            self._scope.get("method", "WS"),
-            route(path),
-            self._status or "-",
-            (time.perf_counter() - self._began) * 1000,
-            " cut" if cut else "",
+            "%(client)s %(method)s %(route)s %(status)s %(ms)s ms" + (" cut" if cut else ""),
+            fields,
+            extra={"fields": fields},
         )

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from relayweb.logs import Json, Line
+from tests.served import Served
+
+
+def record(message: str, error: Exception | None = None) -> logging.LogRecord:
+    try:
+        if error:
+            raise error
+        exc_info = None
+    except Exception:
+        exc_info = sys.exc_info()
+    return logging.LogRecord("relayweb.x", logging.ERROR, "x.py", 1, message, None, exc_info)
+
+
+@pytest.mark.parametrize("formatter", [Line(), Json()])
+def test_what_looks_like_a_credential_is_masked_wherever_it_comes_from(formatter: logging.Formatter) -> None:
+    said = formatter.format(record("wrong key sk-abcdefgh12345678", ValueError("Bearer abcdefgh12345678")))
+    assert "abcdefgh" not in said and said.count("[masked]") >= 2
+
+
+def test_the_log_can_be_read_by_machines(serve: Callable[..., Served]) -> None:
+    served = serve(RELAYWEB_LOG="json")
+    token = served.token("gateway")
+    served.get(f"/gw/t/{token}/demo/v1/models")
+    served.stop()
+    lines = [json.loads(line) for line in served.log.read_text().splitlines() if line.startswith("{")]
+    (line,) = [line for line in lines if line.get("route") == "/gw/t/***/demo/v1/models"]
+    assert line["status"] == 200 and line["method"] == "GET" and line["ms"] >= 0
+    assert line["logger"] == "relayweb.access" and line["level"] == "info"
