@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from relayweb.recording import queries
@@ -16,6 +15,7 @@ from relayweb.recording.models import Role, Scope
 from relayweb.ui import formats
 from relayweb.ui.inspect import jsonview, structure
 from relayweb.ui.inspect.subject import Subject
+from relayweb.ui.shown import render
 
 OFFERED = 12
 PARTS = {"request": "Request", "response": "Answer", "error": "Error"}

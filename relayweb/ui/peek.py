@@ -7,11 +7,11 @@ from collections import Counter
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from relayweb.recording import queries
 from relayweb.recording.models import Scope
+from relayweb.ui.shown import render
 
 WHOLE = 2_000  # scopes of a turn that are all looked at
 LATEST = 200

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.contrib.auth.decorators import login_required, permission_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect
 from django.utils.cache import patch_cache_control
 
 from relayweb.live import frames
@@ -20,6 +20,7 @@ from relayweb.recording import queries
 from relayweb.ui.inspect import fragments, jsonview
 from relayweb.ui.inspect import transcript as talk
 from relayweb.ui.inspect.subject import Subject
+from relayweb.ui.shown import render
 
 View = Callable[..., HttpResponse]
 
@@ -52,6 +53,8 @@ def page(request: HttpRequest, turn: UUID) -> HttpResponse:
     facts = queries.turn_summary(turn)
     if facts is None:
         raise Http404(f"There is no turn {turn} on record.")
+    if facts["uuid"] != str(turn):  # a part of one that several processes saw
+        return redirect("ui:turn", facts["uuid"])
     return render(request, "turns/turn.html", {"turn": facts, "uuid": turn, "cut_title": _title(facts)})
 
 
@@ -157,7 +160,7 @@ def value(request: HttpRequest, turn: UUID, scope: str) -> HttpResponse:
     if request.GET.get("as") == "image":
         return _picture(found)
     text = found if isinstance(found, str) else jsonview.dump(found, indent=2)
-    answer = HttpResponse(text.encode("utf-8", "replace"), content_type="text/plain; charset=utf-8")
+    answer = HttpResponse(text.encode("utf-8", "backslashreplace"), content_type="text/plain; charset=utf-8")
     answer["X-Content-Type-Options"] = "nosniff"
     return answer
 

@@ -31,5 +31,6 @@ def render(text: str) -> SafeString | None:
         html = _parser.render(text)
     except Exception:  # noqa: BLE001 - a parser bug must not hide what was said
         return None
+    html = html.encode("utf-8", "backslashreplace").decode()  # half a character is none
     clean = nh3.clean(html, tags=_TAGS, attributes={"a": {"href"}}, url_schemes=_SCHEMES, link_rel=_REL)
     return mark_safe(clean)
