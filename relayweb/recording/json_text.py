@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 from typing import Any
 
 import msgspec
@@ -34,4 +35,22 @@ def ascii_json(text: bytes) -> bytes:
 
 def dumps(value: Any) -> bytes:
     """Any of our own dicts as ASCII JSON text; `msgspec.Raw` members are taken as they are."""
-    return ascii_json(msgspec.json.encode(value))
+    try:
+        return ascii_json(msgspec.json.encode(value))
+    except UnicodeEncodeError:  # half a character: JSON can hold it, UTF-8 cannot
+        return ascii_json(_escaped(value))
+
+
+def _escaped(value: Any) -> bytes:
+    if isinstance(value, str):
+        return json.dumps(value).encode()
+    parts = []  # loops, because a comprehension would be one more frame at each of up to 500 levels
+    if isinstance(value, dict):
+        for key, member in value.items():
+            parts.append(json.dumps(str(key)).encode() + b":" + _escaped(member))
+        return b"{" + b",".join(parts) + b"}"
+    if isinstance(value, list | tuple):
+        for member in value:
+            parts.append(_escaped(member))
+        return b"[" + b",".join(parts) + b"]"
+    return msgspec.json.encode(value)

@@ -129,7 +129,11 @@ def turn_row(uuid: UUID | str) -> Row | None:
     wanted = as_uuid(uuid)
     if wanted is None:
         return None
-    return next(read_rows(Scope.objects.filter(uuid=wanted, is_turn=True)), None)
+    found = next(read_rows(Scope.objects.filter(uuid=wanted, is_turn=True)), None)
+    if found is None:  # a part of a turn that several processes saw is known by its own name too
+        whole = Scope.objects.filter(uuid=wanted, joined_uuid__isnull=False, role="turn").values_list("joined_uuid")
+        found = next(read_rows(Scope.objects.filter(uuid__in=whole, is_turn=True)), None)
+    return found
 
 
 def turn_summary(uuid: UUID | str) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relayweb.recording import pricing
+from relayweb.recording import pricing, queries
 from relayweb.recording.models import Attempt, LogicalCall, Rewrite, Scope, Session, Turn
 from relayweb.recording.recorder import Line
 from tests.recording import streams
@@ -343,3 +343,5 @@ def test_one_turn_and_one_call_seen_by_two_processes_are_one(record: Record, ord
     assert set(Attempt.objects.values_list("turn_uuid", flat=True)) == {turn.uuid}
     joined = {str(s.uuid): str(s.joined_uuid) for s in Scope.objects.exclude(joined_uuid=None)}
     assert joined == {parts[2][1]["uuid"]: parts[0][1]["uuid"], parts[2][2]["uuid"]: parts[0][2]["uuid"]}
+    by_other_name = queries.turn(parts[2][1]["uuid"])
+    assert by_other_name is not None and by_other_name["uuid"] == str(turn.uuid)
