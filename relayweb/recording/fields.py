@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import uuid
+from functools import lru_cache
 from typing import Any
 
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
+
+
+@lru_cache(16_384)
+def _uuid(value: bytes) -> uuid.UUID:
+    """Remembered, because the live pages read the same running scopes twenty times a second."""
+    return uuid.UUID(bytes=value)
 
 
 class UuidField(models.Field[Any, Any]):
@@ -16,7 +23,7 @@ class UuidField(models.Field[Any, Any]):
         return "uuid" if connection.vendor == "postgresql" else "blob"
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> uuid.UUID | None:
-        return uuid.UUID(bytes=bytes(value)) if isinstance(value, bytes | memoryview) else value
+        return _uuid(bytes(value)) if isinstance(value, bytes | memoryview) else value
 
     def to_python(self, value: Any) -> uuid.UUID | None:
         if value is None or isinstance(value, uuid.UUID):
