@@ -99,6 +99,8 @@ class Directory:
             log.warning("cannot read the upstreams (%s); using the %d last seen", error, len(self._known))
         else:
             self._known = {row[0]: Target(*row) for row in rows}
+        finally:
+            close_old_connections()
         self._read_at = started
 
 

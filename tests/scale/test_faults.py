@@ -7,6 +7,9 @@ from __future__ import annotations
 import statistics
 import time
 
+import httpx2
+
+from bench._agent import Event
 from tests.scale import engines
 from tests.scale.conftest import Pair, Pairs
 from tests.scale.sending import Sender, check, post, sending, turn, until
@@ -17,6 +20,16 @@ from tests.served import Served
 def healthy(served: Served) -> bool:
     answer = served.get("/healthz")
     return answer.status_code == 200 and answer.json()["status"] == "ok"
+
+
+def taken(served: Served, token: str, events: list[Event]) -> bool:
+    """Whether the events were acknowledged; a sender that is turned away tries again."""
+    try:
+        post(served, token, events)
+    except httpx2.HTTPStatusError as error:
+        assert error.response.status_code in (429, 503)
+        return False
+    return True
 
 
 def more(senders: list[Sender], count: int = 20) -> None:
@@ -85,6 +98,20 @@ def test_postgresql_killed_and_started_again_under_load(pair: Pair, postgres: en
     put_rule(pair.one)
     until(lambda: all(refused(pair, served) for served in pair.both), 5)
     put_rule(pair.one, enabled=False)
+
+
+def test_postgresql_started_again_while_nothing_happens(pair: Pair, postgres: engines.Postgres) -> None:
+    """Each connection is found broken at its next use, which is what an idle server's first event is."""
+    for served in pair.both:
+        assert post(served, pair.ingest, turn("idle-before"))["accepted"]
+    time.sleep(6)  # what is looked up every five seconds is looked up again
+    postgres.kill()
+    postgres.start()
+    for served in pair.both:
+        events = turn("idle-after")
+        until(lambda served=served, events=events: taken(served, pair.ingest, events))
+        assert served.get("/api/v1/turns", authorization=f"Bearer {pair.read}").status_code == 200
+        assert healthy(served)
 
 
 def test_redis_paused_or_killed_delays_wake_ups_and_nothing_else(make_pair: Pairs, redis: engines.Redis) -> None:
