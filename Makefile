@@ -7,7 +7,7 @@ ARGS   ?=
 MINUTES ?= 30
 PIP     = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: run test test-postgres lint bench soak system clean
+.PHONY: run test test-postgres lint bench soak system clean audit
 
 run: $(VENV)/.installed
 	@exec $(VENV)/bin/relayweb serve --host $(HOST) --port $(PORT) $(ARGS)
@@ -28,7 +28,12 @@ lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/bandit --quiet --recursive --severity-level medium --baseline .ci/bandit-reviewed.json adapters relayweb
 	$(VENV)/bin/djade --target-version 5.2 --check $$(git ls-files 'templates/*.html')
+
+# Known faults of what is installed; asks a service on the network, and says so where that does not answer.
+audit: $(VENV)/.installed-dev
+	$(VENV)/bin/python .ci/audit.py
 
 bench: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m bench $(ARGS)

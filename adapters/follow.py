@@ -76,10 +76,12 @@ class Follower:
 
     def _read(self) -> Any:
         """The server's document, None when it says that nothing has changed."""
-        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+        headers = {"Accept": "application/json"}
         if self.etag is not None:
             headers["If-None-Match"] = f'"{self.etag}"'
         request = urllib.request.Request(self.url, headers=headers)
+        # Not to where an answer may redirect.
+        request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
                 return json.loads(response.read(_MAX_BYTES))
