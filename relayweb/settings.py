@@ -78,7 +78,7 @@ TEMPLATES = [
     },
 ]
 
-_SQLITE = {
+_SQLITE: dict[str, Any] = {
     "ENGINE": "django.db.backends.sqlite3",
     "NAME": conf.HOME / "relayweb.sqlite3",
     "OPTIONS": {
@@ -93,15 +93,16 @@ _SQLITE = {
 
 
 def _postgresql() -> dict[str, Any]:
-    # Each of our threads keeps its connection; a request looks first whether it still works.
-    found: dict[str, Any] = dict(dj_database_url.parse(conf.DATABASE_URL, conn_max_age=60, conn_health_checks=True))
+    found: dict[str, Any] = dict(dj_database_url.parse(conf.DATABASE_URL))
+    # Requests run in threads that come and go, so theirs are closed after each; the writer's and the hub's threads keep
+    # one. With persistent ones a process held 39 connections for six clients.
     # A server that is gone without a word is noticed in seconds, not in the system's quarter of an hour.
     waiting = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "keepalives_idle": 10, "keepalives_interval": 5}
     found["OPTIONS"] = {"application_name": "relayweb", **waiting, **found.get("OPTIONS", {})}
     return found
 
 
-DATABASES = {"default": _postgresql() if conf.DATABASE_URL else _SQLITE}
+DATABASES: dict[str, dict[str, Any]] = {"default": _postgresql() if conf.DATABASE_URL else _SQLITE}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # The layer waits 5 s for a message at a time; a Redis that is gone without a word is given up after 10.

@@ -10,6 +10,3 @@ if "RELAYWEB_HOME" not in os.environ:
     atexit.register(shutil.rmtree, os.environ["RELAYWEB_HOME"], ignore_errors=True)
 
 from relayweb.settings import *  # noqa: E402, F403
-
-# Threads of tests come and go, and leave no connection behind.
-DATABASES["default"]["CONN_MAX_AGE"] = 0  # noqa: F405

@@ -201,12 +201,8 @@ def catch_up(limit: int = BATCH) -> bool:
     """
     if connection.vendor != "postgresql":
         return _catch_up(limit)
-    if not next(iter(_fetch("SELECT pg_try_advisory_lock(%s)", [_LOCK])))[0]:
-        return False
-    try:
-        return _catch_up(limit)
-    finally:
-        _fetch("SELECT pg_advisory_unlock(%s)", [_LOCK])
+    with transaction.atomic():
+        return bool(_fetch("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])[0][0]) and _catch_up(limit)
 
 
 def _catch_up(limit: int) -> bool:
