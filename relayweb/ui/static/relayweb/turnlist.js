@@ -25,6 +25,7 @@ class TurnList {
     this.first = main.hasAttribute("data-first");
     this.changed = new Set();
     this.waiting = new Map();
+    this.expecting = 0;
     this.more = false;
     this.cost = 0;
     if (sessionStorage.getItem("follow") === "on" && this.first) this.follow(true);
@@ -122,9 +123,17 @@ class TurnList {
         old.title = "No longer fits the search";
       } else if (fresh) this.hold(uuid, fresh);
     }
-    if (this.following) this.release();
+    const asked = this.waiting.size > 0 && performance.now() < this.expecting;
+    if (asked) this.expecting = 0;
+    if (this.following || asked) this.release();
     else this.showPill();
     tick();
+  }
+
+  /** The reader has asked for a turn: the next one comes in at once, the pill is for those of others. */
+  expect() {
+    this.expecting = performance.now() + 5000;
+    this.scroller?.scrollTo({ top: 0 });
   }
 
   hold(uuid, row) {
@@ -382,8 +391,10 @@ document.addEventListener("submit", async (event) => {
   const answer = await fetch(form.action, { method: "POST", body: new FormData(form), headers: { "x-requested-with": "fetch" } }).catch(() => null);
   button.disabled = false;
   await answer?.text().catch(() => "");
-  if (answer?.ok) toast("ok", "Demo turn started", "It shows here while it runs.");
-  else toast("failed", "The demo turn did not start", answer ? `The server answered ${answer.status}.` : "The server did not answer.");
+  if (answer?.ok) {
+    list?.expect();
+    toast("ok", "Demo turn started", "It shows here while it runs.");
+  } else toast("failed", "The demo turn did not start", answer ? `The server answered ${answer.status}.` : "The server did not answer.");
 });
 
 setInterval(tick, 1000);
