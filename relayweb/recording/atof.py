@@ -60,6 +60,8 @@ class Parsed(msgspec.Struct, gc=False):
     replaced_text: bool = False
     surrogates: tuple[tuple[int, bytes], ...] = ()
     """Lone surrogates: offset in `line`, and the four hex digits that stood there."""
+    short: bytes = b""
+    """What the envelope was read from, if not `line` itself: see `content.Store.parse`."""
 
 
 _decode = msgspec.json.Decoder(Envelope).decode

@@ -28,6 +28,7 @@ _MERGE_BLOCKS = 8
 _QUICK = 1_000  # bytes: no longer line can be a mark that is worth recognising
 _INDEX = len(INDEX)
 _NOTHING_SAID = Stream()
+_REMEMBERED = 100_000  # marks of the attempts that came lately: a quarter of a kilobyte each
 _TEMPLATES = 4096  # remembered; more means that marks differ in more than numbers
 
 
@@ -56,6 +57,7 @@ class _Look(msgspec.Struct, gc=False):
 # A mark of Relay ends in four members of one length: `,"parent_uuid":"…","propagation_root_uuid":"…",` and
 # `"timestamp":"…","uuid":"…"}`. Offsets from the end of the line.
 _PARENT, _ROOT, _TIME, _UUID = slice(-197, -161), slice(-134, -98), slice(-83, -48), slice(-38, -2)
+_SECOND, _FRACTION = slice(-83, -63), slice(-63, -54)
 _OWN = -212  # where they begin
 
 
@@ -123,6 +125,8 @@ class ChunkLog:
         self._looks: dict[bytes, _Look] = {}
         """By a mark's bytes without its index, uuids and time."""
         self._uuids: dict[bytes, bytes] = {}
+        self._marks = 0
+        self._seconds: dict[bytes, int] = {}
         self._unnumbered: list[tuple[Mark, Piece]] = []
         self.dirty: dict[bytes, Chunks] = {}
 
@@ -139,6 +143,7 @@ class ChunkLog:
         for (attempt, kind, number, sealed, _), (marks, root) in zip(rows, decoded, strict=True):
             chunks = loaded.setdefault(attempt, Chunks())
             chunks.root = root or chunks.root
+            self._marks += len(marks)
             for mark in marks:
                 if kind == MARKS:
                     mark.text = texts[mark.template]
@@ -177,15 +182,30 @@ class ChunkLog:
         attempt, root = self._uuid(line[_PARENT]), self._uuid(line[_ROOT])
         if attempt is None or root is None or (attempt == root) != (look.sample.parent == look.sample.root):
             return None
-        text = line[_UUID]
-        try:
-            uuid = bytes.fromhex(text.replace(b"-", b"").decode())
-            at_ns, style = parse_timestamp(line[_TIME].decode())
-        except (ValueError, UnicodeDecodeError):
+        text, fraction = line[_UUID], line[_FRACTION]
+        digits_only = text.replace(b"-", b"").decode("ascii", "replace")
+        if text[8:24:5] != b"----" or line[-54:-48] != b"+00:00" or not fraction.isdigit():
             return None
-        if style != "9+" or len(uuid) != 16 or uuid_text(uuid).encode() != text:
+        try:
+            uuid = bytes.fromhex(digits_only)
+            at_ns = self._second(line[_SECOND]) + int(fraction)
+        except ValueError:
+            return None
+        if len(uuid) != 16 or uuid.hex() != digits_only:
             return None
         return QuickMark(attempt, root, at_ns, uuid, int(digits), look)
+
+    def _second(self, text: bytes) -> int:
+        """`2026-11-30T10:00:00.` in ns. Remembered, because marks come by the dozen a second."""
+        at_ns = self._seconds.get(text)
+        if at_ns is None:
+            at_ns, style = parse_timestamp(text.decode() + "000000000+00:00")
+            if style != "9+":
+                raise ValueError
+            if len(self._seconds) > _TEMPLATES:
+                self._seconds.clear()
+            self._seconds[text] = at_ns
+        return at_ns
 
     def _uuid(self, text: bytes) -> bytes | None:
         """A uuid from its usual text; None from any other. Remembered, because marks repeat their parent and root."""
@@ -340,6 +360,7 @@ class ChunkLog:
             for kind, part in enumerate(chunks.open):
                 if not part.fresh:
                     continue
+                self._marks += len(part.fresh)
                 size = sum(len(m.text) for m in part.kept) + sum(len(m.text) for m in part.fresh) if kind else 0
                 seal = attempt in ended or len(part.kept) + len(part.fresh) >= _SEAL_MARKS or size > _SEAL_BYTES
                 if seal or len(part.ids) >= _MERGE_BLOCKS:
@@ -358,13 +379,15 @@ class ChunkLog:
                 part.ids.append(number)
 
     def committed(self) -> None:
+        if self._attempts.trim(self._marks > _REMEMBERED // 2):
+            self._marks = 0
         self.dirty = {}
-        self._attempts.trim()
 
     def forget(self) -> None:
         """The batch failed, or rows were deleted: believe the database."""
         self.dirty, self._unnumbered = {}, []
         self._attempts.clear()
+        self._marks = 0
         self._templates.clear()
         self._looks.clear()
 

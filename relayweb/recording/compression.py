@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import zstandard
 
-_LEVEL = 3
+_LEVEL = 1  # with these dictionaries 3 takes 1.7 times as long and saves 4 % of the bytes
 
 
 class Codec:

@@ -19,6 +19,7 @@ import msgspec
 from relayweb.recording import masking
 from relayweb.recording.atof import (
     MARK,
+    BadEvent,
     Envelope,
     Parsed,
     format_timestamp,
@@ -40,7 +41,6 @@ _FRAMES = frozenset(
     ("data", "metadata", "category_profile", "content", "headers", "request", "response", "params")
     + ("annotated_request", "annotated_response", "app", "provider", "api_specific", "message")
 )
-_LOOSE = frozenset(("headers", "extra_headers", "metadata", "error"))
 
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -84,9 +84,44 @@ class _History(msgspec.Struct, gc=False):
     """Without the closing bracket."""
     skeleton: bytes
     messages: list[tuple[bytes, Piece | None]]
+    tools: tuple[bytes, Piece] | None = None
 
 
-_HISTORIES, _HISTORY = 64, 256_000  # remembered at most, and the bytes of one
+_HISTORIES, _HISTORY = 96, 256_000  # remembered at most, and the bytes of one
+_SHORTEST = 1_024  # bytes: a shorter history is not worth it
+
+# What stands for a history, and for a tool list, while the rest of a request is looked at. No line that holds a DEL is
+# shortened, so they mean nothing else; they are long so that what holds them counts as large, as it does without them.
+_SAME_MESSAGES: Final = b'["\x7fm' + b"-" * MIN_VALUE + b'"'
+_SAME_TOOLS: Final = b'"\x7ft' + b"-" * MIN_VALUE + b'"'
+_STAND_INS = re.compile(rb"(\0c|" + re.escape(_SAME_MESSAGES) + b"|" + re.escape(_SAME_TOOLS) + b")")
+_LIST_STARTS = (b'"messages":[{"', b'"input":[{"', b'"contents":[{"')
+_ROOT_IS, _TOOLS_ARE = b'"propagation_root_uuid":"', b'"tools":'
+
+
+def _history_key(line: bytes, start: bytes) -> tuple[bytes, bytes]:
+    at = line.rfind(_ROOT_IS, -300) + len(_ROOT_IS)
+    return line[at : at + 36], start
+
+
+def _shorten(line: bytes, history: _History) -> bytes:
+    """The line with stand-ins for a history and its tools, where a member is or begins with them."""
+    name = next(name for name in _LIST_STARTS if name in line)
+    line = _stand_in(line, name[:-3], history.text, _SAME_MESSAGES)
+    return _stand_in(line, _TOOLS_ARE, history.tools[0], _SAME_TOOLS) if history.tools is not None else line
+
+
+def _stand_in(line: bytes, member: bytes, text: bytes, stand_in: bytes) -> bytes:
+    out: list[bytes] = []
+    at, found = 0, line.find(member)
+    while found >= 0:
+        start = found + len(member)
+        if line.startswith(text, start):
+            out += (line[at:start], stand_in)
+            at = start = start + len(text)
+        found = line.find(member, start)
+    out.append(line[at:])
+    return b"".join(out)
 
 
 def _find(text: bytes, part: bytes, guess: int, at: int) -> int:
@@ -103,27 +138,95 @@ class Store:
         self._aliases: list[tuple[bytes, Piece]] = []
         self._messages: list[tuple[bytes, Piece | None]] | None = None
         self._in_data = False
-        self._histories: dict[bytes | None, _History] = {}
-        self._history: bytes | None = None
+        self._histories: dict[tuple[bytes, bytes], _History] = {}
+        """By root, and how the list begins."""
+        self._same: _History | None = None
+        """What the stand-ins of the event in hand stand for."""
+        self._stray = False
+        self._list: tuple[bytes, bytes, list[Piece], list[tuple[bytes, Piece | None]]] | None = None
+        """A list of messages of this event: text, skeleton, references, messages."""
+        self._tools: tuple[bytes, Piece] | None = None
+
+    # Reading
+
+    def parse(self, line: bytes) -> Parsed:
+        """As `atof.parse`, but what a request repeats of the last one of its session is not read again."""
+        self._same = None
+        history = self._history_of(line)
+        if history is None:
+            return parse(line)
+        short = _shorten(line, history)
+        try:
+            event = parse(short)
+        except BadEvent:
+            return parse(line)
+        if event.surrogates or event.replaced_text:
+            return parse(line)
+        event.short, event.line = short, line
+        self._same = history
+        return event
+
+    def _history_of(self, line: bytes) -> _History | None:
+        if len(line) < _SHORTEST or b'"llm"' not in line[:200] or b'"start"' not in line[-220:] or b"\x7f" in line:
+            return None
+        for name in _LIST_STARTS:
+            start = line.find(name)
+            if start > 0:
+                start += len(name) - 3
+                history = self._histories.get(_history_key(line, line[start : start + 96]))
+                return history if history is not None and line.startswith(history.text, start) else None
+        return None
 
     # Splitting
 
     def pack(self, event: Parsed) -> Packed:
-        """Split and mask one event. Nothing is remembered of a text that turned out to need masking."""
+        """Split and mask one event, the last one parsed. Nothing is remembered of a text that needs masking."""
         before = len(self._unnumbered)
         line = event.line
-        self._history = event.root
         loose_data = event.envelope.name in masking.FAILURE_MARKS
-        packed = self._pack(line, event.envelope, loose_data)
+        self._list, self._tools, self._stray = None, None, False
+        if event.short:
+            packed = self._pack(event.short, event.envelope, loose_data)
+            if self._stray or self._same is None:
+                self._same = None
+                event.short, event.envelope = b"", parse(line).envelope
+                packed = self._pack(line, event.envelope, loose_data)
+            else:
+                packed = self._restored(packed, self._same, line)
+        else:
+            self._same = None
+            packed = self._pack(line, event.envelope, loose_data)
         if masking.suspects_names(packed.text) or masking.suspects_credentials(packed.text):
-            self._histories.pop(self._history, None)
             masked = masking.mask_event(line, loose_data=loose_data)
             if masked != line:
                 for digest in list(self._unnumbered)[before:]:
                     del self._unnumbered[digest]
+                self._same = self._list = None
                 packed = self._pack(masked, parse(masked).envelope, loose_data)
                 packed.masked = True
+                self._list = None
+        if self._list is not None:
+            self._remember_history(line, *self._list)
         return packed
+
+    def _restored(self, packed: Packed, same: _History, line: bytes) -> Packed:
+        """With the holes of what the stand-ins stand for."""
+        out: list[bytes] = []
+        refs: list[Piece] = []
+        here = iter(packed.refs)
+        for part in _STAND_INS.split(packed.text):
+            if part == HOLE:
+                refs.append(next(here))
+            elif part == _SAME_MESSAGES:
+                part = same.skeleton
+                refs += [piece for _, piece in same.messages if piece is not None]
+            elif part == _SAME_TOOLS and same.tools is not None:
+                part = HOLE
+                refs.append(same.tools[1])
+            out.append(part)
+        restored = Packed(line, b"".join(out), refs, False)
+        restored.messages = packed.messages
+        return restored
 
     def _pack(self, line: bytes, envelope: Envelope, loose_data: bool) -> Packed:
         self._messages = None
@@ -172,7 +275,12 @@ class Store:
                 return self._cut_inside(value, loose, refs)
             return None
         if first == b'"' or name in _WHOLE:
-            refs.append(self._piece(value, VALUE, loose))
+            if value == _SAME_TOOLS and name == "tools" and self._same is not None:
+                return value
+            piece = self._piece(value, VALUE, loose)
+            if name == "tools" and not loose:
+                self._tools = (value, piece)
+            refs.append(piece)
             return HOLE
         if first == b"{" and name == "message":
             refs.append(self._piece(value, MESSAGE, loose))
@@ -188,19 +296,17 @@ class Store:
         return text
 
     def _cut_messages(self, value: bytes, loose: bool, refs: list[Piece]) -> bytes:
-        before = self._histories.get(self._history)
-        if before is not None and value.startswith(before.text):
-            out, messages, at = [before.skeleton], list(before.messages), len(before.text)
-            refs += [piece for _, piece in messages if piece is not None]
-            rest = value[at:]
-            items = _raw_array(b"[" + rest[1:]) if rest[:1] == b"," else [] if rest == b"]" else None
-        else:
-            out, messages, at, items = [], [], 0, _raw_array(value)
-        if items is None:  # what looked like the same history was the beginning of another text
-            self._histories.pop(self._history)
-            del refs[len(refs) - sum(piece is not None for _, piece in messages) :]
-            return self._cut_messages(value, loose, refs)
-        place = at + 1
+        if self._list is not None and self._list[0] == value and not loose:
+            refs += self._list[2]
+            return self._list[1]
+        out: list[bytes] = []
+        own: list[Piece] = []
+        messages: list[tuple[bytes, Piece | None]] = []
+        at, place, items = 0, 1, _raw_array(value)
+        if self._same is not None and value.startswith(_SAME_MESSAGES):
+            messages += self._same.messages
+            del items[0]
+            place += len(_SAME_MESSAGES)
         for raw in items:
             item = bytes(raw)
             guess, place = place, place + len(item) + 1
@@ -212,18 +318,33 @@ class Store:
             start = _find(value, item, guess, at)
             out += (value[at:start], HOLE)
             at = start + len(item)
-            refs.append(piece)
+            own.append(piece)
         out.append(value[at:])
         skeleton = b"".join(out)
+        refs += own
         if self._in_data and self._messages is None:
             self._messages = messages
-        if not loose and value.endswith(b"]") and len(value) < _HISTORY:
-            self._remember_history(_History(value[:-1], skeleton[:-1], messages))
+        if not loose:
+            self._list = (value, skeleton, own, messages)
         return skeleton
 
-    def _remember_history(self, history: _History) -> None:
-        self._histories.pop(self._history, None)
-        self._histories[self._history] = history
+    def _remember_history(
+        self,
+        line: bytes,
+        value: bytes,
+        skeleton: bytes,
+        refs: list[Piece],
+        messages: list[tuple[bytes, Piece | None]],
+    ) -> None:
+        same, text, tools = self._same, value[:-1], self._tools
+        if same is not None and value.startswith(_SAME_MESSAGES):
+            text, skeleton = same.text + text[len(_SAME_MESSAGES) :], same.skeleton + skeleton[len(_SAME_MESSAGES) :]
+            tools = tools or same.tools
+        if not _SHORTEST <= len(text) < _HISTORY or not text.endswith(b"}") or not text.startswith(b'[{"'):
+            return
+        key = _history_key(line, text[:96])
+        self._histories.pop(key, None)
+        self._histories[key] = _History(text, skeleton[:-1], messages, tools)
         if len(self._histories) > _HISTORIES:
             self._histories.pop(next(iter(self._histories)))
 
@@ -243,7 +364,7 @@ class Store:
             guess, place = place, place + len(child) + 1
             if len(child) < MIN_MESSAGE:
                 continue
-            text = self._cut(name, child, loose or name.lower() in _LOOSE, refs)
+            text = self._cut(name, child, loose or masking.is_loose(name), refs)
             if text is not None:
                 start = _find(value, child, guess, at)
                 out += (value[at:start], text)
@@ -254,6 +375,8 @@ class Store:
         return b"".join(out)
 
     def _piece(self, value: bytes, kind: int, loose: bool = False) -> Piece:
+        if self._same is not None and b"\x7f" in value:
+            self._stray = True
         if loose and masking.suspects_credentials(value):
             value = masking.mask(value, loose=True)
         digest = sha256(value).digest()[:16]

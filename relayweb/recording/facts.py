@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from adapters import marks
-from relayweb.recording.atof import NULL, START, Envelope, Parsed, Raw, load
+from relayweb.recording.atof import NULL, START, Envelope, Parsed, Raw, load, parse
 from relayweb.recording.content import Packed, Piece
 from relayweb.recording.conventions import EndFacts, asked_text, clean, read_end, read_request
 from relayweb.recording.conventions.shapes import as_map, known_api_mode, text_or_none
@@ -143,6 +143,9 @@ def _read_attempt(facts: ScopeFacts, event: Parsed, packed: Packed, metadata: di
         content = data.get("content", envelope.data)
     profile = _profile_of(envelope.category_profile)
     stated = metadata.get("api_mode") or known_api_mode(envelope.name)
+    if event.short and not stated:  # the messages themselves tell the format
+        envelope = parse(event.line).envelope
+        content = _members(envelope.data).get("content", envelope.data)
     body = _body_of(content) if stated else _without_messages(content)
     request = read_request(
         metadata.get("api_mode"),
@@ -160,6 +163,9 @@ def _read_attempt(facts: ScopeFacts, event: Parsed, packed: Packed, metadata: di
     if messages is None:
         messages = [(bytes(item), None) for name in _LISTS for item in _list(content, name)]
     facts.asked = last_asked(messages)
+    if facts.asked is None and event.short:
+        envelope = parse(event.line).envelope
+        content = _members(envelope.data).get("content", envelope.data)
     if facts.asked is None:
         facts.asked = request.asked or asked_text(_without_messages(content))
     if facts.asked is None and b"annotated_request" in bytes(envelope.category_profile):

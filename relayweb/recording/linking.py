@@ -14,6 +14,7 @@ from relayweb.recording.nodes import (
     Home,
     Logical,
     Node,
+    Part,
     add_name,
     began,
     call_contribution,
@@ -90,6 +91,10 @@ class Linking:
 
     def revive(self, node: Node) -> None:
         """Make sure that `end`, `stream` and `failed` are known. The writer knows how."""
+        raise NotImplementedError
+
+    def tell_marked_session(self, node: Node) -> None:
+        """Tell again what the marks of this scope said of its session. The writer knows them."""
         raise NotImplementedError
 
     def own_last_us(self, node: Node) -> int:
@@ -282,12 +287,16 @@ class Linking:
         if synthetic:
             node.logical_uuid = node.uuid
         if node.is_home:
+            if node.home_state is None and not node.new:
+                self.tell_marked_session(node)
             home = node.home()
             home.own_session = node.told_session or home.own_session
             node.turn_id = node.told_turn or node.turn_id
             self._homes[node.uuid] = node
         elif node.home_state is not None:
-            node.home_state = None
+            state, node.home_state = node.home_state, None
+            if state.session_told is not None:
+                self.tell_session(node, state.session_at, state.session_told)
             self.revive(node)
             node.last_us = self.own_last_us(node)
             _own_columns(node)
@@ -378,7 +387,7 @@ class Linking:
             node.attempts, node.retries = state.attempts, max(state.attempts - 1, 0)
             self._check_success(node)
 
-    def _add(self, node: Node, adds: tuple[int, ...], named: tuple[str | None, str | None]) -> None:
+    def _add(self, node: Node, adds: Part, named: tuple[str | None, str | None]) -> None:
         if adds == node.added and named == node.added_names and node.turn_uuid == node.added_to:
             return
         if node.added_to is not None and node.added_to != node.turn_uuid:
@@ -387,7 +396,9 @@ class Linking:
             self._add_sums(node.added_to, node.added, -1)
             self._add_names(node.added_to, node.added_names, -1)
             node.added, node.added_names = NOTHING, (None, None)
-        self._add_sums(node.turn_uuid, tuple(a - b for a, b in zip(adds, node.added, strict=True)), 1)
+        if adds != node.added:
+            self._add_sums(node.turn_uuid, node.added, -1)
+            self._add_sums(node.turn_uuid, adds, 1)
         if named != node.added_names:
             self._add_names(node.turn_uuid, node.added_names, -1)
             self._add_names(node.turn_uuid, named, 1)
@@ -401,15 +412,14 @@ class Linking:
         self._dirty[node.uuid] = node
         return node
 
-    def _add_sums(self, to: bytes | None, adds: tuple[int, ...], sign: int) -> None:
-        if adds == NOTHING:
+    def _add_sums(self, to: bytes | None, adds: Part, sign: int) -> None:
+        if not adds:
             return
         node = self._home_node(to)
         if node is not None:
             sums = node.home().sums
-            for i, value in enumerate(adds):
-                if value:
-                    sums[i] += sign * value
+            for i, value in adds:
+                sums[i] += sign * value
 
     def _add_names(self, to: bytes, named: tuple[str | None, str | None], sign: int) -> None:
         if named == (None, None):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -16,17 +17,19 @@ from relayweb.recording.usage import FIELDS as TOKENS
 
 FLAG = Scope.Flag
 
-# What a scope adds to its turn, by position. Sums, so order does not matter.
+# What a scope adds to its turn: pairs of a position and a number. Sums, so order does not matter.
 CALLS, CALLED, ATTEMPTS, REWRITES, TOOLS, CHUNKS = range(6)
 TOKEN = 6  # six counts of TOKENS, then six counts of the attempts that know them
 MISSING, COST, COSTED, WASTE, WASTED, TURNS, SUBAGENTS, INNER = range(18, 26)
-NOTHING: tuple[int, ...] = (0,) * 26
+_SUMS = 26
+Part = tuple[tuple[int, int], ...]
+NOTHING: Part = ()
 
 
 class Home(msgspec.Struct, array_like=True):
     """What a turn, session or top scope knows of what is inside it, beyond the columns of its row."""
 
-    sums: list[int] = msgspec.field(default_factory=lambda: [0] * 26)
+    sums: list[int] = msgspec.field(default_factory=lambda: [0] * _SUMS)
     own_session: str | None = None
     session_at: int = 0
     session_told: str | None = None
@@ -50,7 +53,7 @@ class Logical(msgspec.Struct, array_like=True):
     open: int = 0
 
 
-class Node(msgspec.Struct, eq=False):
+class Node(msgspec.Struct, eq=False, gc=False):
     """One row of `Scope`, and what else the projection knows while it is in memory.
 
     The first members are the columns, in the order of `tables.SCOPE_COLUMNS`.
@@ -136,8 +139,8 @@ class Node(msgspec.Struct, eq=False):
     logical_state: Logical | None = None
     calls: dict[bytes, int] | None = None
     """A logical call's attempts and their starts, once somebody asked."""
-    added: tuple[int, ...] = NOTHING
-    added_up: tuple[int, ...] = NOTHING
+    added: Part = NOTHING
+    added_up: Part = NOTHING
     added_names: tuple[str | None, str | None] = (None, None)
     added_call: tuple[int, int, int, int] = (0, 0, 0, 0)
     added_to: bytes | None = None
@@ -197,43 +200,45 @@ _read_state = msgspec.msgpack.Decoder(tuple[Home | None, Logical | None]).decode
 _COLUMNS = len(SCOPE_COLUMNS)
 
 
-def contribution(node: Node) -> tuple[int, ...]:
+_CALL: Part = ((CALLS, 1),)
+_CALLED: Part = ((CALLS, 1), (CALLED, 1))
+_TOOL: Part = ((TOOLS, 1),)
+
+
+def contribution(node: Node) -> Part:
     """What a scope adds to the turn that counts it."""
     if node.joined_uuid is not None:
         return NOTHING
-    if node.role == "attempt":
-        out = [0] * 26
-        out[ATTEMPTS] = 1
-        if node.flags & FLAG.SYNTHETIC and node.logical_uuid == node.uuid:
-            out[CALLS] = out[CALLED] = 1
-        out[REWRITES] = node.own_rewrites
-        out[CHUNKS] = node.chunk_count or 0
-        for i, name in enumerate(TOKENS):
-            value = getattr(node, name)
-            if value is not None:
-                out[TOKEN + i], out[TOKEN + 6 + i] = value, 1
-        out[MISSING] = 0 if node.usage_complete else 1
-        if node.cost_pusd is not None:
-            out[COST], out[COSTED] = node.cost_pusd, 1
-        if node.wasted_pusd is not None:
-            out[WASTE], out[WASTED] = node.wasted_pusd, 1
-        return tuple(out)
-    if node.role == "logical_call":
-        called = 1 if node.logical_state is not None and node.logical_state.attempts else 0
-        return (1, called, 0, node.own_rewrites, *NOTHING[4:])
-    if node.role == "tool":
-        return (0, 0, 0, node.own_rewrites, 1, *NOTHING[5:])
-    if node.own_rewrites:
-        return (0, 0, 0, node.own_rewrites, *NOTHING[4:])
-    return NOTHING
+    role = node.role
+    if role == "attempt":
+        part = _attempt_part(node)
+    elif role == "logical_call":
+        part = _CALLED if node.logical_state is not None and node.logical_state.attempts else _CALL
+    else:
+        part = _TOOL if role == "tool" else NOTHING
+    return (*part, (REWRITES, node.own_rewrites)) if node.own_rewrites else part
 
 
-_INNER_TURN = (*NOTHING[:TURNS], 1, 0, 1)
-_INNER_AGENT = (*NOTHING[:TURNS], 0, 1, 1)
-_INNER = (*NOTHING[:TURNS], 0, 0, 1)
+def _attempt_part(node: Node) -> Part:
+    part = [(ATTEMPTS, 1), (CHUNKS, node.chunk_count or 0), (MISSING, 0 if node.usage_complete else 1)]
+    if node.flags & FLAG.SYNTHETIC and node.logical_uuid == node.uuid:
+        part += _CALLED
+    for i, value in enumerate(_tokens(node), TOKEN):
+        if value is not None:
+            part += ((i, value), (i + 6, 1))
+    if node.cost_pusd is not None:
+        part += ((COST, node.cost_pusd), (COSTED, 1))
+    if node.wasted_pusd is not None:
+        part += ((WASTE, node.wasted_pusd), (WASTED, 1))
+    return tuple(part)
 
 
-def contribution_up(node: Node) -> tuple[int, ...]:
+_INNER_TURN: Part = ((TURNS, 1), (INNER, 1))
+_INNER_AGENT: Part = ((SUBAGENTS, 1), (INNER, 1))
+_INNER: Part = ((INNER, 1),)
+
+
+def contribution_up(node: Node) -> Part:
     """What a turn, session or sub-agent adds to the one around it."""
     if not node.is_home or node.parent_turn_uuid is None or node.joined_uuid is not None:
         return NOTHING
@@ -255,6 +260,9 @@ def call_contribution(node: Node) -> tuple[int, int, int, int]:
 def began(node: Node) -> int:
     """When a scope began, as far as is known."""
     return node.start_us if node.start_us is not None else node.last_us
+
+
+_tokens = attrgetter(*TOKENS)
 
 
 def show_sums(node: Node, sums: list[int]) -> None:

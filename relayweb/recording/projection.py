@@ -172,12 +172,16 @@ class Projection(Linking):
             self.failure(scope, event)
         elif name.endswith(".orphan_drain"):
             scope.flag(FLAG.ORPHAN_DRAIN)
+        self.mark_session(scope, event)
+        self.touch(scope, seq, event.at_ns // 1000, arrived_us)
+        self.settle(scope)
+
+    def mark_session(self, scope: Node, event: Parsed) -> None:
+        """The session that a mark tells."""
         if event.envelope.metadata is not NULL:
             session = facts.metadata_of(event.envelope).get("session_id")
             if isinstance(session, str) and session:
                 self.tell_session(scope, event.at_ns, session[: facts.SESSION_LIMIT])
-        self.touch(scope, seq, event.at_ns // 1000, arrived_us)
-        self.settle(scope)
 
     def failure(self, scope: Node, event: Parsed) -> None:
         """What a `relay.attempt_failed` mark says; of several, the first."""

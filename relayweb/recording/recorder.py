@@ -43,6 +43,10 @@ class Line(msgspec.Struct, gc=False):
     duplicate: bool = False
 
 
+_Read = tuple[Parsed | QuickMark, Packed | None, Line]
+"""An event as it was read; chunk marks are not split."""
+
+
 class Recorder(Projection):
     """Writes batches. Belongs to the writer's thread; `record` is one transaction."""
 
@@ -52,6 +56,8 @@ class Recorder(Projection):
         self.chunks = ChunkLog(tables, self.store)
         self._seq = 0
         self._epoch = -1
+        self._forgotten = 0
+        """How often everything in memory was given up."""
         self._known: dict[tuple[bytes, int], list[Known]] = {}
         self._taken: dict[int, tuple[Parsed, Packed]] = {}
         self._orphans: dict[bytes, list[tuple[Parsed, int, int]]] = {}
@@ -74,16 +80,27 @@ class Recorder(Projection):
         Raises:
             DatabaseError: nothing was recorded; the same lines may be tried again.
         """
-        events = self._parse(lines)
-        self.prices = pricing.table()
         try:
+            self.prices = pricing.table()  # asks the database at times: a connection that broke has to be closed
+            events, forgotten = self._parse(lines), self._forgotten
             ledger = self.begin()
-            self._prefetch([event for event, _ in events])
-            for event, line in events:
-                if isinstance(event, QuickMark) or (event.kind == MARK and is_chunk(event)):
-                    self._take_chunk(event, line)
-                else:
-                    self._take(event, line)
+            if self._forgotten != forgotten:  # what the lines were split into may be gone
+                events = self._parse(lines)
+            self._prefetch([event for event, *_ in events])
+            quick = self.chunks.add_quick
+            for event, packed, line in events:
+                if packed is None:
+                    seq = self._seq + 1
+                    became = quick(event, seq, line.arrived_us) if isinstance(event, QuickMark) else None
+                    if became is None:
+                        event = event if isinstance(event, Parsed) else parse(line.text)
+                        became = self.chunks.add(event, seq, line.arrived_us)
+                    if became == "duplicate":
+                        line.duplicate = True
+                    else:
+                        self._seq = seq
+                elif isinstance(event, Parsed):
+                    self._take(event, packed, line)
             for attempt, chunks in self.chunks.dirty.items():
                 self._tell_chunks(attempt, chunks)
             return self._commit(ledger)
@@ -95,7 +112,9 @@ class Recorder(Projection):
     def begin(self) -> list[int]:
         """Open the transaction, and forget what other processes have changed."""
         ledger = list(self.tables.begin())
-        if ledger[2] != self._epoch or ledger[0] < self._seq:
+        if self._epoch < 0:  # nothing is in memory yet
+            self._epoch = ledger[2]
+        elif ledger[2] != self._epoch or ledger[0] < self._seq:
             self.abandon()
             self._epoch = ledger[2]
         elif ledger[0] != self._seq:
@@ -182,6 +201,7 @@ class Recorder(Projection):
 
     def abandon(self) -> None:
         super().abandon()
+        self._forgotten += 1
         self.store.forget()
         self.chunks.forget()
         self._forget_batch()
@@ -192,19 +212,25 @@ class Recorder(Projection):
 
     # Before the batch
 
-    def _parse(self, lines: list[Line]) -> list[tuple[Parsed | QuickMark, Line]]:
-        events: list[tuple[Parsed | QuickMark, Line]] = []
+    def _parse(self, lines: list[Line]) -> list[_Read]:
+        """Read and split the lines; nothing in here asks the database."""
+        events: list[_Read] = []
         for line in lines:
-            event: Parsed | QuickMark | None
+            mark = self.chunks.quick(line.text)
+            if mark is not None:
+                events.append((mark, None, line))
+                continue
             try:
-                event = self.chunks.quick(line.text)
-                if event is None:
-                    event = parse(line.text)
-                    if event.kind == MARK and is_chunk(event):
-                        self.chunks.learn(event)
-                events.append((event, line))
+                event = self.store.parse(line.text)
             except BadEvent as error:
                 line.error = str(error)
+                continue
+            if event.kind == MARK and is_chunk(event):
+                self.chunks.learn(event)
+                events.append((event, None, line))
+                continue
+            packed = self.store.pack(event)
+            events.append((_masked(event, packed) if packed.masked else event, packed, line))
         return events
 
     def _prefetch(self, events: Sequence[Parsed | QuickMark]) -> None:
@@ -251,23 +277,7 @@ class Recorder(Projection):
 
     # One event
 
-    def _take_chunk(self, event: Parsed | QuickMark, line: Line) -> None:
-        seq = self._seq + 1
-        became = None
-        if isinstance(event, QuickMark):
-            became = self.chunks.add_quick(event, seq, line.arrived_us)
-            if became is None:
-                event = parse(line.text)
-        if isinstance(event, Parsed):
-            became = self.chunks.add(event, seq, line.arrived_us)
-        line.duplicate = became == "duplicate"
-        if not line.duplicate:
-            self._seq = seq
-
-    def _take(self, event: Parsed, line: Line) -> None:
-        packed = self.store.pack(event)
-        if packed.masked:
-            event = _masked(event, packed)
+    def _take(self, event: Parsed, packed: Packed, line: Line) -> None:
         digest = sha256(packed.line).digest()[:16]
         known = self._known.get((event.uuid, event.kind))
         shown = True
@@ -355,15 +365,21 @@ class Recorder(Projection):
     def _retell_marks(self, scope: Node) -> None:
         """Count the marks of a scope again: one of them has been displaced by another."""
         scope.own_rewrites, scope.failed = 0, None
+        for event, seq in self._marks_of(scope):
+            self.mark_of(scope, event, seq, 0)
+
+    def _marks_of(self, scope: Node) -> list[tuple[Parsed, int]]:
+        """The shown marks of a scope, from this batch and from the log, by number."""
         known = {known.seq: known for kinds in self._known.values() for known in kinds}
         on_record = {seq for _, seq, flags in self.tables.orphans({scope.uuid}) if not flags & CONFLICT}
         here = {seq for seq, (event, _) in self._taken.items() if event.kind == MARK and event.parent == scope.uuid}
-        for seq in sorted(on_record | here):
-            if seq in known and known[seq].flags & CONFLICT:
-                continue
-            told = self._said(seq)
-            if told is not None:
-                self.mark_of(scope, told[0], seq, 0)
+        shown = [seq for seq in sorted(on_record | here) if seq not in known or not known[seq].flags & CONFLICT]
+        told = [self._said(seq) for seq in shown]
+        return [(event, seq) for event, _, seq in filter(None, told)]
+
+    def tell_marked_session(self, node: Node) -> None:
+        for event, _ in self._marks_of(node):
+            self.mark_session(node, event)
 
     def _said(self, seq: int | None) -> tuple[Parsed, Packed, int] | None:
         """A shown start or end, from this batch or from the log."""

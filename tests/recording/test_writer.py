@@ -110,10 +110,10 @@ def test_an_event_that_cannot_be_recorded_is_rejected_alone(recording: Writer, m
 
     record = Recorder._take
 
-    def poisoned(self: Recorder, event: Any, line: Any) -> None:
+    def poisoned(self: Recorder, event: Any, packed: Any, line: Any) -> None:
         if b"poison" in line.text:
             raise KeyError("poison")
-        record(self, event, line)
+        record(self, event, packed, line)
 
     monkeypatch.setattr(Recorder, "_take", poisoned)
     events = [streams.mark("poison" if i == 7 else "fine", None, i) for i in range(40)]

@@ -67,9 +67,21 @@ def error_object(body: Json) -> ErrorFacts | None:
     )
 
 
+_ERROR_MEMBERS = frozenset(
+    spelled
+    for name in (
+        *("exception.type", "error.type", "exception.message", "otel.status_description", "error.message"),
+        *("http.response.status_code", "http.status_code", "status_code"),
+    )
+    for spelled in (name, name.replace(".", "_"))
+)
+
+
 def error_of(metadata: Json) -> ErrorFacts | None:
     """The error in an event's metadata: OpenTelemetry's exception attributes and what Relay writes beside them."""
     metadata = as_map(metadata)
+    if _ERROR_MEMBERS.isdisjoint(metadata):
+        return None
     kind = first_of(metadata, "exception.type")
     coarse = first_of(metadata, "error.type")
     text = first_of(metadata, "exception.message", "otel.status_description", "error.message")
