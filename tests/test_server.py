@@ -125,6 +125,17 @@ def test_a_body_that_is_announced_too_large_is_refused_before_it_is_sent(server:
     assert ("30000000" in text and "RELAYWEB_MAX_BODY" in text) or (path == "/page/echo" and "2097152" in text)
 
 
+@pytest.mark.parametrize(
+    ("path", "anthropic"), [("/gw/anthropic/v1/messages", True), ("/gw/openai/v1/chat/completions", False)]
+)
+def test_the_gateway_refuses_a_large_body_in_its_providers_words(server: Server, path: str, anthropic: bool) -> None:
+    with server.raw(f"POST {path} HTTP/1.1\nHost: x\nContent-Length: 30000001") as connection:
+        body = json.loads(read_all(connection).partition(b"\r\n\r\n")[2])
+    assert (body.get("type") == "error") is anthropic
+    kind = "request_too_large" if anthropic else "invalid_request_error"
+    assert body["error"]["type"] == kind and "RELAYWEB_MAX_BODY" in body["error"]["message"]
+
+
 def test_a_body_that_grows_too_large_is_cut_off(server: Server) -> None:
     def grow() -> Iterator[bytes]:
         for _ in range(100):

@@ -16,6 +16,8 @@ from twisted.web import http
 
 from relayweb import conf
 from relayweb.access.log import route
+from relayweb.gateway.conversation import MESSAGES
+from relayweb.gateway.errors import GatewayError
 from relayweb.server import limits
 from relayweb.server.flow import Gate, Message
 
@@ -113,13 +115,14 @@ class Request(http_protocol.WebRequest):
         path = (self.path or b"?").decode("latin-1")
         peer, method = getattr(self.client, "host", "-"), (self.method or b"?").decode("latin-1")
         access_logger.info("%s %s %s %s by the server", peer, method, route(path), status)
-        kind = "request_too_large" if status == 413 else "api_error"
-        # The gateway's clients read `error.message`, those of the doors `error`.
-        gateway = (self.path or b"").startswith(b"/gw/")
-        body = {"type": "error", "error": {"type": kind, "message": error}} if gateway else {"error": error}
-        data = json.dumps(body).encode()
-        fixed = {b"content-type": b"application/json", b"content-length": str(len(data)).encode()}
-        all_headers = [*fixed.items(), *(headers or {}).items()]
+        if (self.path or b"").startswith(b"/gw/"):
+            code = "request_too_large" if status == 413 else "api_error"
+            api_mode = MESSAGES if path.endswith("/messages") else None
+            status, fixed, data = GatewayError(status, code, error).response(api_mode)
+        else:
+            data = json.dumps({"error": error}).encode()
+            fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode())]
+        all_headers = [*fixed, *(headers or {}).items()]
         self.handle_reply({"type": "http.response.start", "status": status, "headers": all_headers})
         self.handle_reply({"type": "http.response.body", "body": data})
 
