@@ -49,9 +49,9 @@ class Linking:
         self._recount: set[bytes] = set()
         self._renumber: set[bytes] = set()
         self._ended: dict[bytes, Node] = {}
-        self._told: list[tuple[Node, int, str]] = []
         self._came: dict[bytes, list[Node]] = {}
         """What this batch brought, by parent."""
+        self._told: list[tuple[Node, int, str]] = []
         self._touched: dict[bytes, tuple[Node, int, int]] = {}
         self._waited: set[bytes] = set()
 
@@ -183,8 +183,8 @@ class Linking:
     def _clear(self) -> None:
         self._dirty, self._to_link, self._homes, self._ended = {}, {}, {}, {}
         self._recount, self._renumber, self._absent = set(), set(), set()
-        self._told = []  # rewrites stay until the recorder has written them
         self._came = {}
+        self._told = []  # rewrites stay until the recorder has written them
         self._touched, self._waited = {}, set()
 
     def abandon(self) -> None:
@@ -195,9 +195,9 @@ class Linking:
     # Linking
 
     def _link_all(self) -> None:
-        new = [node.uuid for node in self._to_link.values() if node.new]
         for node in self._dirty.values():
             self._came.setdefault(node.parent_uuid or b"", []).append(node)
+        new = [node.uuid for node in self._to_link.values() if node.new]
         for row in self.tables.waiting(new):
             child = self._remember(row)
             if child.top:
