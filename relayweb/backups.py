@@ -28,7 +28,7 @@ def database() -> Path:
     """The file of the record. Raises BackupError where the record is in PostgreSQL."""
     if conf.DATABASE_URL:
         raise BackupError("the record is in PostgreSQL; use pg_dump and pg_restore")
-    return Path(settings.DATABASES["default"]["NAME"])
+    return Path(str(settings.DATABASES["default"]["NAME"]))
 
 
 def mark_in_use() -> None:

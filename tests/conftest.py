@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+import pytest_django
 from hypothesis import HealthCheck, settings
 from pytest_django.plugin import DjangoDbBlocker
 
@@ -32,6 +33,18 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
     yield start
     for served in started:
         served.stop()
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker) -> Iterator[None]:
+    """Threads of asynchronous tests may have left connections behind, with which PostgreSQL drops no database."""
+    from django.db import connection
+
+    yield
+    if connection.vendor == "postgresql":
+        others = "datname = current_database() AND pid <> pg_backend_pid()"
+        with django_db_blocker.unblock(), connection.cursor() as cursor:
+            cursor.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
 
 
 @pytest.fixture(scope="session", autouse=True)
