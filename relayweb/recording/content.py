@@ -196,7 +196,7 @@ class Store:
         else:
             self._same = None
             packed = self._pack(line, event.envelope, loose_data)
-        if masking.suspects_names(packed.text) or masking.suspects_credentials(packed.text):
+        if masking.suspects_either(packed.text):
             masked = masking.mask_event(line, loose_data=loose_data)
             if masked != line:
                 for digest in list(self._unnumbered)[before:]:

@@ -138,6 +138,11 @@ def suspects_credentials(text: bytes) -> bool:
     )
 
 
+def suspects_either(text: bytes) -> bool:
+    """`suspects_names` or `suspects_credentials`, of a text with holes (see `content`)."""
+    return _holds_secret_name(text) or suspects_credentials(text)
+
+
 def mask_text(text: str) -> str:
     """The text without what looks like a credential."""
     text = _CREDENTIAL.sub(lambda m: (m[1] or "") + MASK, text)
