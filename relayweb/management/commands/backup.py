@@ -4,14 +4,13 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
-from relayweb import backups
+from relayweb import backups, commands
 
 
-class Command(BaseCommand):
+class Command(commands.Command):
     help = "Copy the record to a new file, while the server runs."
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("path", type=Path, help="the file to make")

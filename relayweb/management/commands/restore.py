@@ -4,16 +4,15 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import connections
 
-from relayweb import backups
+from relayweb import backups, commands
 from relayweb.database import ensure_migrated
 
 
-class Command(BaseCommand):
+class Command(commands.Command):
     help = "Put a copy made by `backup` in the place of the record. The server must not run."
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("path", type=Path, help="the file to put back")
