@@ -7,7 +7,7 @@ ARGS   ?=
 MINUTES ?= 30
 PIP     = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: run test test-postgres lint bench soak system clean audit
+.PHONY: run test test-postgres lint bench soak system clean audit fuzz
 
 run: $(VENV)/.installed
 	@exec $(VENV)/bin/relayweb serve --host $(HOST) --port $(PORT) $(ARGS)
@@ -30,6 +30,12 @@ lint: $(VENV)/.installed-dev
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/bandit --quiet --recursive --severity-level medium --baseline .ci/bandit-reviewed.json adapters relayweb
 	$(VENV)/bin/djade --target-version 5.2 --check $$(git ls-files 'templates/*.html')
+
+# Fuzzing guided by coverage, for SECONDS. atheris has no wheel for every Python, so it is installed for this alone.
+SECONDS ?= 60
+fuzz: $(VENV)/.installed-dev
+	@$(PIP) atheris
+	$(VENV)/bin/python tests/security/fuzz.py -max_total_time=$(SECONDS) -max_len=2000
 
 # Known faults of what is installed; asks a service on the network, and says so where that does not answer.
 audit: $(VENV)/.installed-dev

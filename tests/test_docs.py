@@ -28,7 +28,9 @@ def test_every_environment_variable_is_documented_and_every_documented_one_exist
     assert documented == names_in_code()
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/configuration.md", "CHANGELOG.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "docs/configuration.md", "docs/operations.md", "docs/security.md", "CHANGELOG.md"]
+)
 def test_links_to_files_lead_somewhere(document: str) -> None:
     text = (PROJECT / document).read_text()
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", text)

@@ -13,6 +13,8 @@ from typing import Any
 import httpx2
 import pytest
 import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from adapters.intercepts import Rule, RuleSet, preview
 from relayweb.intercepts import transfer
@@ -281,3 +283,36 @@ def test_request_bodies_need_a_token_before_they_are_read(served: Served) -> Non
             head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\n"
             one.sendall(head.encode())
             assert one.recv(100).startswith(b"HTTP/1.1 401 ")
+
+
+LINES = json.dumps(scope("start", uid(), None, 1)).encode() + b"\n"
+BODIES = st.one_of(
+    st.binary(max_size=500),
+    st.text(max_size=200).map(str.encode),
+    st.lists(st.tuples(st.integers(0, len(LINES)), st.binary(max_size=4)), max_size=4).map(lambda cuts: mutated(cuts)),
+)
+CODINGS = {
+    "identity": bytes,
+    "gzip": gzip.compress,
+    "zstd": zstandard.compress,
+    "x-gzip": bytes,
+}
+
+
+def mutated(cuts: list[tuple[int, bytes]]) -> bytes:
+    """A good line with some bytes of it replaced."""
+    data = bytearray(LINES)
+    for at, piece in cuts:
+        data[at : at + len(piece)] = piece
+    return bytes(data)
+
+
+@given(BODIES, st.sampled_from(list(CODINGS)), st.sampled_from(["/ingest/atof", "/v1/traces"]), st.booleans())
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+def test_any_body_at_a_door_gets_an_answer_that_is_no_fault_of_ours(
+    served: Served, data: bytes, coding: str, path: str, as_json: bool
+) -> None:
+    other = "application/x-ndjson" if path == "/ingest/atof" else "application/x-protobuf"
+    kind = "application/json" if as_json else other
+    answer = post(served, CODINGS[coding](data), path, content_encoding=coding, content_type=kind)
+    assert answer.status_code in (200, 400, 413, 415), answer.text

@@ -23,6 +23,7 @@ class Migration(migrations.Migration):
                 ('scope', models.CharField(choices=[('ingest', 'send events'), ('gateway', 'call providers through the gateway'), ('read', 'read the API')], max_length=10)),
                 ('digest', models.BinaryField(max_length=32, unique=True)),
                 ('hint', models.CharField(editable=False, help_text='The last characters, to tell tokens apart.', max_length=4)),
+                ('per_minute', models.PositiveIntegerField(blank=True, help_text='Empty: as many as come. A websocket counts once.', null=True, verbose_name='requests a minute')),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
                 ('revoked_at', models.DateTimeField(blank=True, editable=False, null=True)),
             ],

@@ -1,0 +1,81 @@
+"""Coverage-guided fuzzing of what reads the bytes of others: `make fuzz SECONDS=60`, with atheris (libFuzzer)."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+
+import atheris
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import tests.settings  # noqa: E402, F401 - a home of its own
+
+with atheris.instrument_imports(include=["adapters", "relayweb"]):
+    import os
+
+    import django
+
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+    django.setup()
+    from adapters import sse
+    from adapters.intercepts import Rule, RuleError
+    from relayweb.ingest.otlp import spans
+    from relayweb.ingest.reading import BodyError, decoder
+    from relayweb.recording import atof, masking
+    from relayweb.recording.query_language import QueryError, parse
+
+
+def read_sse(data: bytes) -> None:
+    splitter = sse.Splitter()
+    slices = splitter.feed(data[: len(data) // 2]) + splitter.feed(data[len(data) // 2 :])
+    rest = splitter.rest()
+    assert b"".join(one.raw for one in slices) + (rest.raw if rest else b"") == data
+
+
+def read_event(data: bytes) -> None:
+    try:
+        atof.parse(data)
+        masking.mask_event(data)
+    except atof.BadEvent:
+        pass
+
+
+def read_query(data: bytes) -> None:
+    try:
+        parse(data.decode("utf-8", "replace"))
+    except QueryError as error:
+        assert error.message
+
+
+def read_body(data: bytes) -> None:
+    for coding in ("gzip", "zstd"):
+        with contextlib.suppress(BodyError):
+            decoder(coding).feed(data)
+
+
+def read_otlp(data: bytes) -> None:
+    for read in (spans.from_json, spans.from_protobuf):
+        with contextlib.suppress(spans.BadRequest):
+            read(data)
+
+
+def read_rule(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    try:
+        Rule.parse({"key": text[:20], "match": {"model": [text]}, "action": {"type": "redact", "patterns": [text]}})
+    except RuleError as error:
+        assert error.field
+
+
+READERS = (read_sse, read_event, read_query, read_body, read_otlp, read_rule)
+
+
+def one(data: bytes) -> None:
+    if data:
+        READERS[data[0] % len(READERS)](data[1:])
+
+
+atheris.Setup(sys.argv, one)
+atheris.Fuzz()
