@@ -2,8 +2,8 @@
 
 `python -m bench.ingest [SPANS]`. It runs in a process of its own on a fresh home. CPU is that of the whole process that
 records: queueing, parsing, masking, projection, compression and SQL. Queryable are the rows: lists, trees, payloads and
-chunks. The full-text index follows in its own time and is not part of these figures. Disk is what the file grew by; an empty database
-of all parts of the product takes about 1 MB.
+chunks. The full-text index follows in its own time and is not part of these figures. Disk is what the file grew by; an
+empty database of all parts of the product takes about 1 MB.
 """
 
 from __future__ import annotations
