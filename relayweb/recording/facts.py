@@ -68,6 +68,12 @@ def metadata_of(envelope: Envelope) -> dict[str, Any]:
     return as_dict(envelope.metadata)
 
 
+def told_ids(envelope: Envelope) -> tuple[str | None, str | None]:
+    """The session and the turn that a start or end event tells."""
+    metadata = metadata_of(envelope)
+    return _first(metadata, _SESSION), _first(metadata, _TURN)
+
+
 def as_dict(raw: msgspec.Raw | bytes) -> dict[str, Any]:
     if raw is NULL:
         return {}

@@ -22,25 +22,36 @@ def turn_key(node: Node) -> Key | None:
     return state.own_session, node.turn_id
 
 
-def join_turns(turns: Iterable[Node], known: Callable[[set[str]], Iterable[Node]]) -> list[Node]:
+def join_turns(scopes: Iterable[Node], known: Callable[[set[str]], Iterable[Node]]) -> list[Node]:
     """Let turns of one key be one.
 
     Args:
-        turns: those that may have changed.
+        scopes: those that may have changed; one of another key than before leaves those it was joined with.
         known: gives all turns on record or in memory that tell one of these turn ids.
 
     Returns:
         the scopes that are joined to another one than before.
     """
-    keys = {key for key in map(turn_key, turns) if key is not None}
+    keys: set[Key] = set()
+    left: list[Node] = []
+    for node in scopes:
+        key = turn_key(node)
+        if node.turn_key is not None and key != node.turn_key:
+            keys.add(node.turn_key)
+        if key is not None:
+            keys.add(key)
+        elif node.role == "turn" and node.joined_uuid is not None:
+            node.joined_uuid = None
+            left.append(node)
+        node.turn_key = key
     if not keys:
-        return []
+        return left
     groups: dict[Key, dict[bytes, Node]] = {}
     for node in known({turn_id for _, turn_id in keys}):
         key = turn_key(node)
         if key in keys and key is not None:
             groups.setdefault(key, {})[node.uuid] = node
-    return [node for group in groups.values() for node in _join(group.values())]
+    return left + [node for group in groups.values() for node in _join(group.values())]
 
 
 def join_calls(inside: Iterable[Node]) -> list[Node]:

@@ -23,6 +23,7 @@ from relayweb.recording.nodes import (
     names,
     set_error,
     show_sums,
+    told_at,
 )
 from relayweb.recording.recent import Recent
 from relayweb.recording.tables import Tables
@@ -52,6 +53,9 @@ class Linking:
         self._came: dict[bytes, list[Node]] = {}
         """What this batch brought, by parent."""
         self._told: list[tuple[Node, int, str]] = []
+        self._untold: dict[bytes, Node] = {}
+        """Scopes whose homes may show a session that nothing inside tells any more."""
+        self._rejoin: set[bytes] = set()
         self._touched: dict[bytes, tuple[Node, int, int]] = {}
         self._waited: set[bytes] = set()
 
@@ -93,8 +97,12 @@ class Linking:
         """Make sure that `end`, `stream` and `failed` are known. The writer knows how."""
         raise NotImplementedError
 
-    def tell_marked_session(self, node: Node) -> None:
-        """Tell again what the marks of this scope said of its session. The writer knows them."""
+    def tell_marked_sessions(self, nodes: Iterable[Node]) -> None:
+        """Tell again what the marks of these scopes said of their session. The writer knows them."""
+        raise NotImplementedError
+
+    def recall(self, node: Node) -> None:
+        """Make sure that `told_session` and `told_turn` are known. The writer knows how."""
         raise NotImplementedError
 
     def own_last_us(self, node: Node) -> int:
@@ -116,6 +124,12 @@ class Linking:
     def recount(self, node: Node) -> None:
         """What a turn shows of this scope may no longer be so."""
         self._recount.add(node.turn_uuid)
+
+    def untell(self, node: Node) -> None:
+        """What this scope told of its session may no longer be so."""
+        for each in (node, self.find(node.turn_uuid), self.find(node.parent_turn_uuid)):
+            if each is not None:
+                self._untold[each.uuid] = each
 
     def tell_session(self, scope: Node, at: int, session_id: str) -> None:
         self._told.append((scope, at, session_id))
@@ -160,13 +174,16 @@ class Linking:
         self._join_turns()
         for node, seq, arrived_us in list(self._touched.values()):
             self._touch_around(node, seq, arrived_us)
-        for scope, at, session_id in self._told:
-            home = self.find(scope.turn_uuid)
-            if home is not None:
-                self._offer_session(home, at, session_id)
         for node in list(self._dirty.values()):
             self._count(node)
         self._join_calls()
+        for home in list(self._homes.values()):
+            self._settle_role(home)
+        self._retell_sessions()
+        for scope, at, session_id in self._told:
+            around = self.find(scope.turn_uuid)
+            if around is not None:
+                self._offer_session(around, at, session_id)
         self._recount_homes()
         for uuid in self._renumber:
             self._number_attempts(uuid)
@@ -186,6 +203,7 @@ class Linking:
         self._came = {}
         self._told = []  # rewrites stay until the recorder has written them
         self._touched, self._waited = {}, set()
+        self._untold, self._rejoin = {}, set()
 
     def abandon(self) -> None:
         """The batch failed: believe the database."""
@@ -261,13 +279,14 @@ class Linking:
 
     def _link(self, node: Node, above: set[bytes] | None) -> None:
         parent = self._parent(node, above)
+        if not node.told:
+            self.recall(node)
         node.top = parent is None
         if parent is not None or node.new or node.root is not None:  # what the database says of a missing one holds
             implicit = node.parent_uuid is None or node.root in (None, node.uuid, node.parent_uuid)
             node.flag(FLAG.MISSING_PARENT, parent is None and not implicit)
         if node.flags & BY_PLACE:
-            told = node.told_session or (node.home_state.own_session if node.home_state else None)
-            nested = told is not None and parent is not None
+            nested = node.told_session is not None and parent is not None
             node.role = "turn" if parent is None else "subagent" if nested else "scope"
         node.is_home = parent is None or node.role in _HOME_ROLES
         node.is_session = node.role in ("session", "subagent") or (parent is None and bool(node.flags & BY_PLACE))
@@ -288,14 +307,17 @@ class Linking:
             node.logical_uuid = node.uuid
         if node.is_home:
             if node.home_state is None and not node.new:
-                self.tell_marked_session(node)
+                self.tell_marked_sessions((node,))
             home = node.home()
-            home.own_session = node.told_session or home.own_session
-            node.turn_id = node.told_turn or node.turn_id
+            if home.own_session is not None and node.told_session is None:
+                self._untold[node.uuid] = node
+            home.own_session, node.turn_id = node.told_session, node.told_turn
             self._homes[node.uuid] = node
         elif node.home_state is not None:
             state, node.home_state = node.home_state, None
-            if state.session_told is not None:
+            if node.linked is None or node.linked[3] in _HOME_ROLES or node.flags & FLAG.CONFLICT:
+                self._untold[node.uuid] = node
+            elif state.session_told is not None:
                 self.tell_session(node, state.session_at, state.session_told)
             self.revive(node)
             node.last_us = self.own_last_us(node)
@@ -307,7 +329,7 @@ class Linking:
         elif node.logical_state is None:
             node.logical_state = Logical()
         if node.told_session is not None and not node.is_home:
-            self.tell_session(node, began(node) * 1000, node.told_session)
+            self.tell_session(node, told_at(node), node.told_session)
         if node.uuid not in self._touched:
             self._touched[node.uuid] = (node, node.seq, node.arrived_us)
         self._dirty[node.uuid] = node
@@ -333,19 +355,21 @@ class Linking:
             yield from [self._remember(row) for row in self.tables.turns_of(turn_ids)]
             yield from [node for node in self._dirty.values() if node.turn_id in turn_ids]
 
-        changed = joining.join_turns(list(self._homes.values()), known)
+        changed = joining.join_turns(list(self._dirty.values()), known)
         for node in changed:
-            for uuid in (node.turn_uuid, node.joined_uuid):
+            for uuid in (node.uuid, node.turn_uuid, node.joined_uuid):
                 if uuid is not None:
                     self._recount.add(uuid)
+                    self._rejoin.add(uuid)
         self._relink(changed)
 
     def _join_calls(self) -> None:
         shared = {n.turn_uuid for n in self._dirty.values() if n.role == "turn" and n.joined_uuid is not None}
         shared |= {home.uuid for home in self._homes.values() if home.home_state and home.home_state.shared}
+        shared |= self._rejoin
         for uuid in shared:
             home = self.find(uuid)
-            if home is not None:
+            if home is not None and home.is_home:
                 home.home().shared = True
                 self._relink(joining.join_calls(self._inside({uuid})))
         if shared:
@@ -372,6 +396,7 @@ class Linking:
         self._add(node, contribution(node), names(node))
         up = contribution_up(node)
         if up != node.added_up or node.parent_turn_uuid != node.added_up_to:
+            self._leave(node.added_up_to, node)
             self._add_sums(node.added_up_to, node.added_up, -1)
             self._add_sums(node.parent_turn_uuid, up, 1)
             node.added_up, node.added_up_to = up, node.parent_turn_uuid
@@ -393,6 +418,7 @@ class Linking:
         if node.added_to is not None and node.added_to != node.turn_uuid:
             if node.added != NOTHING:
                 self._recount.add(node.added_to)
+            self._leave(node.added_to, node)
             self._add_sums(node.added_to, node.added, -1)
             self._add_names(node.added_to, node.added_names, -1)
             node.added, node.added_names = NOTHING, (None, None)
@@ -403,6 +429,12 @@ class Linking:
             self._add_names(node.turn_uuid, node.added_names, -1)
             self._add_names(node.turn_uuid, named, 1)
         node.added, node.added_names, node.added_to = adds, named, node.turn_uuid
+
+    def _leave(self, uuid: bytes | None, node: Node) -> None:
+        """A scope counts for another home: what it told the one before is to be forgotten there, and told here."""
+        home = self.find(uuid) if uuid != node.uuid else None
+        if home is not None and home.is_home:
+            self._untold[home.uuid], self._untold[node.uuid] = home, node
 
     def _home_node(self, uuid: bytes | None) -> Node | None:
         node = self.find(uuid)
@@ -566,10 +598,34 @@ class Linking:
             self._homes[home.uuid] = home
             self._dirty[home.uuid] = home
 
-    def _show_home(self, home: Node) -> None:
-        state = home.home()
-        sums = state.sums
-        show_sums(home, sums)
+    def _retell_sessions(self) -> None:
+        """Look at what is inside these homes again: what one of them was told may be told no more."""
+        todo = [node.turn_uuid for node in self._untold.values()]
+        done: set[bytes] = set()
+        while todo:
+            home = self.find(todo.pop())
+            if home is None or home.uuid in done or not home.is_home:
+                continue
+            done.add(home.uuid)
+            state = home.home()
+            state.session_at, state.session_told = 0, None
+            inside = self._inside({home.uuid}, homes_too=True)
+            members = {node.uuid: node for node in (home, *inside) if node.turn_uuid == home.uuid}
+            self.tell_marked_sessions(members.values())
+            for node in inside:
+                if node.is_home:
+                    self._homes[node.uuid] = node
+                    continue
+                if not node.told:
+                    self.recall(node)
+                if node.told_session is not None:
+                    self.tell_session(node, told_at(node), node.told_session)
+            self._homes[home.uuid] = self._dirty[home.uuid] = home
+            if home.parent_turn_uuid is not None:
+                todo.append(home.parent_turn_uuid)
+
+    def _settle_role(self, home: Node) -> None:
+        sums = home.home().sums
         calls = sums[0] + sums[2] + sums[4]
         inner = sums[23]
         if home.joined_uuid is not None:
@@ -577,11 +633,18 @@ class Linking:
         elif home.role == "turn" and not home.flags & BY_PLACE:
             home.is_turn = True
         elif home.flags & BY_PLACE or (home.top and home.role not in _HOME_ROLES):
-            home.is_turn = calls > 0 or not inner
-            if home.flags & BY_PLACE and home.top:
-                home.role = "turn" if home.is_turn else "session"
+            home.is_turn = calls > 0 or not inner or home.turn_id is not None
+            role = "turn" if home.is_turn else "session"
+            if home.flags & BY_PLACE and home.top and role != home.role:
+                home.role = role
+                self._untold[home.uuid] = home
         else:
             home.is_turn = calls > 0
+
+    def _show_home(self, home: Node) -> None:
+        self._settle_role(home)
+        state = home.home()
+        show_sums(home, state.sums)
         if home.role != "attempt":
             first = state.first_chunk_us
             home.ttft_us = None if first is None or home.start_us is None else max(first - home.start_us, 0)
@@ -604,7 +667,7 @@ class Linking:
             session_id = state.own_session or state.session_told
             around = self.find(home.parent_turn_uuid) if session_id and home.role == "turn" else None
             if session_id and around is not None and around.role == "session":
-                at = began(home) * 1000 if state.own_session else state.session_at
+                at = told_at(home) if state.own_session else state.session_at
                 self._offer_session(around, at, session_id)
 
     def _tell_sessions_down(self) -> None:

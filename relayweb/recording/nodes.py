@@ -131,6 +131,10 @@ class Node(msgspec.Struct, eq=False, gc=False):
     first_chunk_us: int | None = None
     told_session: str | None = None
     told_turn: str | None = None
+    told: bool = False
+    """Whether these two say all that is on record."""
+    turn_key: tuple[str, str] | None = None
+    """What it was joined by."""
     own_rewrites: int = 0
     saved_last_us: int = 0
     """`last_us` when the batch began."""
@@ -150,7 +154,7 @@ class Node(msgspec.Struct, eq=False, gc=False):
     @classmethod
     def fresh(cls, uuid: bytes) -> Node:
         """A scope of which nothing is on record."""
-        return cls(uuid, turn_uuid=uuid, new=True, revived=True, calls={})
+        return cls(uuid, turn_uuid=uuid, new=True, revived=True, told=True, calls={})
 
     @classmethod
     def of(cls, row: Iterable[Any]) -> Node:
@@ -158,6 +162,10 @@ class Node(msgspec.Struct, eq=False, gc=False):
         node = cls(*row)
         if node.state:
             node.home_state, node.logical_state = _read_state(node.state)
+        if node.home_state is not None:
+            node.told_session, node.told_turn, node.told = node.home_state.own_session, node.turn_id, True
+            if node.role == "turn" and node.told_session is not None and node.turn_id is not None:
+                node.turn_key = node.told_session, node.turn_id
         node.own_rewrites = node.home_state.rewrites if node.home_state else node.rewrites or 0
         node.saved_last_us = node.last_us
         node.linked = node.place()
@@ -259,7 +267,14 @@ def call_contribution(node: Node) -> tuple[int, int, int, int]:
 
 def began(node: Node) -> int:
     """When a scope began, as far as is known."""
-    return node.start_us if node.start_us is not None else node.last_us
+    if node.start_us is not None:
+        return node.start_us
+    return node.end_us if node.end_us is not None else node.last_us
+
+
+def told_at(node: Node) -> int:
+    """When a scope told its session, in ns: the earlier of start and end, so that either may come first."""
+    return 1000 * min(began(node), node.end_us if node.end_us is not None else began(node))
 
 
 _tokens = attrgetter(*TOKENS)

@@ -64,6 +64,7 @@ class Projection(Linking):
         """Forget what the shown start and end said, and take these: one of them has been displaced by another."""
         for column in (*_IDENTITY, *_IDENTITY_2):
             setattr(node, column, None)
+        node.told = True
         node.start_seq = node.end_seq = node.start_us = node.end_us = node.end = None
         for told, take in ((start, self._take_start), (end, self._take_end)):
             if told is not None:
@@ -71,6 +72,7 @@ class Projection(Linking):
                 take(node, event, packed, facts.metadata_of(event.envelope), seq)
         node.flag(FLAG.CONFLICT)
         self.recount(node)
+        self.untell(node)
         self.settle(node)
 
     def _take_start(self, node: Node, event: Parsed, packed: Packed, metadata: dict[str, object], seq: int) -> None:
@@ -93,6 +95,9 @@ class Projection(Linking):
     def _identify(self, node: Node, event: Parsed, said: facts.ScopeFacts, stronger: bool) -> None:
         """Columns that both events give: the start's value, else the end's."""
         first = node.start_seq is None and node.end_seq is None
+        if not node.told:
+            self.recall(node)
+        before = node.told_session, node.told_turn
         pairs = [(c, getattr(said, c)) for c in _IDENTITY + _IDENTITY_2[:3]]
         pairs += [("told_session", said.session_id), ("told_turn", said.turn_id)]
         for column, value in pairs:
@@ -104,6 +109,10 @@ class Projection(Linking):
             node.flag(BY_PLACE, said.role == "agent")
             node.parent_uuid, node.root = event.parent, event.root
             self.needs_link(node)
+        if not first and before != (node.told_session, node.told_turn):
+            self.needs_link(node)
+            if before[0] is not None:
+                self.untell(node)
 
     # What an attempt comes to
 

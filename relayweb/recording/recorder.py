@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 import msgspec
@@ -365,21 +365,32 @@ class Recorder(Projection):
     def _retell_marks(self, scope: Node) -> None:
         """Count the marks of a scope again: one of them has been displaced by another."""
         scope.own_rewrites, scope.failed = 0, None
-        for event, seq in self._marks_of(scope):
+        self.untell(scope)
+        for event, seq in self._marks_of({scope.uuid}):
             self.mark_of(scope, event, seq, 0)
 
-    def _marks_of(self, scope: Node) -> list[tuple[Parsed, int]]:
-        """The shown marks of a scope, from this batch and from the log, by number."""
+    def _marks_of(self, scopes: set[bytes]) -> list[tuple[Parsed, int]]:
+        """The shown marks of these scopes, from this batch and from the log, by number."""
         known = {known.seq: known for kinds in self._known.values() for known in kinds}
-        on_record = {seq for _, seq, flags in self.tables.orphans({scope.uuid}) if not flags & CONFLICT}
-        here = {seq for seq, (event, _) in self._taken.items() if event.kind == MARK and event.parent == scope.uuid}
+        on_record = {seq for _, seq, flags in self.tables.orphans(scopes) if not flags & CONFLICT}
+        here = {seq for seq, (event, _) in self._taken.items() if event.kind == MARK and event.parent in scopes}
         shown = [seq for seq in sorted(on_record | here) if seq not in known or not known[seq].flags & CONFLICT]
         told = [self._said(seq) for seq in shown]
         return [(event, seq) for event, _, seq in filter(None, told)]
 
-    def tell_marked_session(self, node: Node) -> None:
-        for event, _ in self._marks_of(node):
-            self.mark_session(node, event)
+    def tell_marked_sessions(self, nodes: Iterable[Node]) -> None:
+        of = {node.uuid: node for node in nodes}
+        for event, _ in self._marks_of(set(of)):
+            self.mark_session(of[event.parent or b""], event)
+
+    def recall(self, node: Node) -> None:
+        node.told = True
+        if node.start_seq is not None and node.start_seq == node.end_seq:  # blocked before it began
+            return
+        for said in filter(None, (self._said(node.start_seq), self._said(node.end_seq))):
+            session_id, turn_id = facts.told_ids(said[0].envelope)
+            node.told_session = node.told_session or session_id
+            node.told_turn = node.told_turn or turn_id
 
     def _said(self, seq: int | None) -> tuple[Parsed, Packed, int] | None:
         """A shown start or end, from this batch or from the log."""
