@@ -6,6 +6,7 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -48,7 +49,7 @@ class Pair:
     def __init__(self, served: list[Served]) -> None:
         self.one, self.other = served
         self.both = served
-        together(*[one.start for one in served])
+        together(*[partial(one.start, wait=120) for one in served])
         self.ingest, self.read, self.gateway = (self.one.token(scope) for scope in ("ingest", "read", "gateway"))
 
     def turns(self, served: Served, session: str) -> list[dict]:

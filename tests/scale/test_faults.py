@@ -47,7 +47,7 @@ def test_killing_either_process_loses_nothing_acknowledged(pair: Pair) -> None:
             victim.process.wait()
             more(senders)  # the other goes on alone, also where the killed one held the lock
             port = victim.url.rpartition(":")[2]
-            victim.start("--port", port)
+            victim.start("--port", port, wait=120)
         more(senders)
     turns = check(pair.one, senders)
     assert turns >= 4 and sum(sender.failures for sender in senders) > 0
