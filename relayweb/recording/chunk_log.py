@@ -356,9 +356,11 @@ class ChunkLog:
         self._unnumbered = []
         gone: list[int] = []
         rows, owners = [], []
-        for attempt, chunks in self.dirty.items():
+        # An end often comes in a later batch than the last chunk.
+        silent = {a: c for a in ended if a not in self.dirty and (c := self._attempts.get(a)) is not None}
+        for attempt, chunks in {**self.dirty, **silent}.items():
             for kind, part in enumerate(chunks.open):
-                if not part.fresh:
+                if not part.fresh and not (part.ids and attempt in ended):
                     continue
                 self._marks += len(part.fresh)
                 size = sum(len(m.text) for m in part.kept) + sum(len(m.text) for m in part.fresh) if kind else 0
