@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -110,6 +111,8 @@ def _has_secret_member(text: bytes) -> bool:
                 if len(_PLAIN_NAMES) < 10_000:
                     _PLAIN_NAMES.add(name)
         values = [bytes(value) for value in members.values()]
+        if not _are_all(text, members):
+            return _holds_secret_name(text)
     elif first == b"[":
         values = [bytes(value) for value in _raw_array(text)]
     else:
@@ -118,6 +121,14 @@ def _has_secret_member(text: bytes) -> bool:
         if value[:1] in b"{[" and (_holds_secret_name if len(value) < _SMALL else _has_secret_member)(value):
             return True
     return False
+
+
+def _are_all(text: bytes, members: Mapping[str, bytes | msgspec.Raw]) -> bool:
+    """Whether nothing of the object is hidden behind a second member of the same name, which the parser drops.
+
+    True is certain; False also of white space, and of names that are not plain ASCII.
+    """
+    return not members or len(text) == 1 + sum(len(k) + len(bytes(v)) + 4 for k, v in members.items())
 
 
 _PLAIN_NAMES: set[str] = set()
@@ -162,7 +173,7 @@ def _without_jwts(run: str) -> str:
 
 
 def mask(text: bytes, *, loose: bool = False) -> bytes:
-    """The same JSON value with its secrets masked; the same bytes where it holds none.
+    """The same JSON value with its secrets masked; the same bytes where it is compact and holds none.
 
     Args:
         text: valid JSON. What is not secret keeps its text, so numbers keep their digits.
@@ -172,14 +183,14 @@ def mask(text: bytes, *, loose: bool = False) -> bytes:
 
 
 def mask_event(line: bytes, *, loose_data: bool = False) -> bytes:
-    """One event with its secrets masked; the same bytes where it holds none.
+    """One event with its secrets masked; the same bytes where it is compact and holds none.
 
     Args:
         loose_data: its whole data is an error text.
     """
     members = _raw_object(line)
     masked = {k: _mask_member(k, bytes(v), loose_data and k == "data", "", False) for k, v in members.items()}
-    return line if all(masked[k] == bytes(v) for k, v in members.items()) else _object(masked)
+    return line if _are_all(line, members) and masked == _texts(members) else _object(masked)
 
 
 def _mask(text: bytes, loose: bool, parent: str, everything: bool) -> bytes:
@@ -187,7 +198,7 @@ def _mask(text: bytes, loose: bool, parent: str, everything: bool) -> bytes:
     if first == b"{":
         members = _raw_object(text)
         masked = {k: _mask_member(k, bytes(v), loose, parent, everything) for k, v in members.items()}
-        return text if all(masked[k] == bytes(v) for k, v in members.items()) else _object(masked)
+        return text if _are_all(text, members) and masked == _texts(members) else _object(masked)
     if first == b"[":
         items = [bytes(v) for v in _raw_array(text)]
         kept = [_mask(v, loose, parent, everything) for v in items]
@@ -217,6 +228,10 @@ def _mask_member(name: str, text: bytes, loose: bool, parent: str, everything: b
 
 
 _MASKED = f'"{MASK}"'.encode()
+
+
+def _texts(members: Mapping[str, msgspec.Raw]) -> dict[str, bytes]:
+    return {k: bytes(v) for k, v in members.items()}
 
 
 def _object(members: dict[str, bytes]) -> bytes:

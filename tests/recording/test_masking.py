@@ -149,3 +149,22 @@ def test_hostile_text_takes_time_in_proportion_to_its_length(part: str) -> None:
     began = time.process_time()
     masking.mask_text(part * (1_000_000 // len(part)))
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("size", [0, 2_000])
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        '"data":{"password":"CANARY0123456789","password":1,"fill":"FILL"}',
+        '"data":{"inner":{"api_key":"CANARY0123456789"},"inner":1,"fill":"FILL"}',
+        '"data":[{"inner":[{"api_key":"CANARY0123456789"}],"inner":1,"fill":"FILL"}]',
+        '"data":{"password":"CANARY0123456789"},"data":{"fill":"FILL"}',
+        '"metadata":{"note":"Bearer CANARY0123456789","note":"FILL"}',
+    ],
+)
+def test_a_second_member_of_the_same_name_hides_no_secret(record: Record, hidden: str, size: int) -> None:
+    line = json.dumps(streams.mark("note", None, 1))
+    filled = hidden.replace("FILL", "x" * size)
+    record(f"{line[:-1]},{filled}}}".encode())
+    assert Event.objects.count() == 1
+    assert leaks() == []
