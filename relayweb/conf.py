@@ -67,7 +67,7 @@ MAX_BODY: int = _int("RELAYWEB_MAX_BODY", 64 * 1024 * 1024)
 
 
 def secret_key() -> str:
-    """The Django secret key: RELAYWEB_SECRET_KEY, or one made at the first start kept in HOME for its owner only."""
+    """The Django secret key: RELAYWEB_SECRET_KEY, or one made at the first start, kept in HOME for its owner only."""
     if given := os.environ.get("RELAYWEB_SECRET_KEY"):
         return given
     path = HOME / "secret_key"
