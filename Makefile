@@ -44,8 +44,9 @@ audit: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m bench $(ARGS)
 
-# The long forms: fifty kills under load, then a long run with faults at its end.
+# The long forms: thousands of streams in any order, fifty kills under load, then a long run with faults at its end.
 soak: $(VENV)/.installed-dev
+	RELAYWEB_ORDER_STREAMS=5000 $(VENV)/bin/python -m pytest tests/recording/test_any_order.py tests/recording/test_several_recorders.py
 	RELAYWEB_CRASH_KILLS=50 $(VENV)/bin/python -m pytest tests/journeys/test_crash.py
 	$(VENV)/bin/python -m bench.soak --minutes $(MINUTES) $(ARGS)
 

@@ -610,6 +610,7 @@ class Linking:
             state = home.home()
             state.session_at, state.session_told = 0, None
             inside = self._inside({home.uuid}, homes_too=True)
+            self._told = [told for told in self._told if told[0].turn_uuid != home.uuid]
             members = {node.uuid: node for node in (home, *inside) if node.turn_uuid == home.uuid}
             self.tell_marked_sessions(members.values())
             for node in inside:

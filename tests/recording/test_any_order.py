@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import random
 from typing import Any
 
 import pytest
 from django.db import connection
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from relayweb.recording import chunks as chunk_reader
@@ -19,6 +21,18 @@ from relayweb.recording.tables import Tables
 from tests.recording import streams
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+DEEP = int(os.environ.get("RELAYWEB_ORDER_STREAMS", "0"))
+"""How many streams `make soak` tries, new ones each time. Otherwise a few, the same ones everywhere."""
+
+any_stream = settings(
+    max_examples=DEEP or 60,
+    derandomize=not DEEP,
+    database=None,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],  # a smaller seed is no smaller stream
+    suppress_health_check=list(HealthCheck),
+)
 
 _BY_ARRIVAL = {"seq", "start_seq", "end_seq", "arrived_us", "state"}
 _COLUMNS = [f.name for f in Scope._meta.fields if f.name not in _BY_ARRIVAL]
@@ -79,7 +93,7 @@ def cut(lines: list[bytes], rng: random.Random) -> list[list[bytes]]:
     return batches
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@any_stream
 @given(seed=st.integers(0, 10**9), order=st.randoms(use_true_random=False), restart=st.booleans())
 def test_any_order_with_any_repetition_in_any_batches_gives_the_same_rows(
     seed: int, order: random.Random, restart: bool
@@ -90,3 +104,65 @@ def test_any_order_with_any_repetition_in_any_batches_gives_the_same_rows(
     order.shuffle(again)
     got = record(cut(again, order), restart=restart)
     assert not differences(want, got)
+
+
+def turn(kind: str, n: int, parent: int | None, ms: float, session: str, turn_id: str = "t", **more: Any) -> Any:
+    metadata = {"session_id": session, "turn_id": turn_id}
+    above = None if parent is None else streams.uid(parent)
+    return streams.scope(kind, streams.uid(n), above, ms, **{"name": "relay.turn", "metadata": metadata, **more})
+
+
+def session(kind: str, n: int, parent: int | None, ms: float, **more: Any) -> Any:
+    above = None if parent is None else streams.uid(parent)
+    return streams.scope(kind, streams.uid(n), above, ms, **{"name": "relay.session", "category": "agent", **more})
+
+
+FOUND: dict[str, list[Any]] = {
+    "a session whose smaller start makes it a plain agent keeps no id its turns told": [
+        turn("end", 3, 1, 0.5, "s"),
+        session("start", 1, 9, 40),
+        session("start", 1, 9, 3, name="renamed"),
+    ],
+    "an earlier start that tells no session takes back what the later one told": [
+        session("start", 1, None, 40, metadata={"session_id": "s"}),
+        session("start", 1, None, 3, metadata={}),
+        turn("start", 2, 1, 50, "t"),
+    ],
+    "turns that have no start join by their ends, whatever they count": [
+        turn("start", 1, 9, 2, "s"),
+        session("start", 2, 3, 1000, metadata={"nemo_relay_scope_role": "subagent"}),
+        turn("end", 3, 4, 1, "s"),
+        session("end", 4, None, 1),
+    ],
+    "those joined to a turn that is none any more are turns again": [
+        turn("start", 1, 8, 2, "s"),
+        turn("start", 1, 8, 1, "s", name="renamed"),
+        turn("start", 2, 9, 5, "s"),
+        streams.scope("start", streams.uid(3), streams.uid(2), 6, name="openai.chat_completions", category="llm"),
+    ],
+    "those joined to a turn that tells another id since are turns again": [
+        turn("start", 1, 8, 2, "s", "t1"),
+        turn("start", 1, 8, 1, "s", "t2"),
+        turn("start", 2, 9, 5, "s", "t1"),
+        streams.mark("note", streams.uid(2), 6, metadata={"session_id": "told"}, uuid=streams.uid(4)),
+    ],
+    "an end tells the session that its start does not": [
+        session("start", 1, None, 1, metadata={}),
+        session("end", 1, None, 9, metadata={"session_id": "s"}),
+        turn("start", 2, 1, 2, "t", metadata={}),
+    ],
+    "a mark displaced by another tells no session": [
+        session("start", 1, None, 1, metadata={}),
+        streams.mark("note", streams.uid(1), 6, metadata={"session_id": "late"}, uuid=streams.uid(4)),
+        streams.mark("note", streams.uid(1), 5, metadata={}, uuid=streams.uid(4)),
+        turn("start", 2, 1, 2, "t", metadata={}),
+    ],
+}
+
+
+@pytest.mark.parametrize("stream", FOUND.values(), ids=list(FOUND))
+def test_no_order_of_these_few_events_makes_a_difference(stream: list[Any]) -> None:
+    lines = [streams.line(event) for event in stream]
+    want = record([lines])
+    for order, restart in itertools.product(itertools.permutations(lines), (False, True)):
+        assert not differences(want, record([[text] for text in order], restart=restart))

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from relayweb.recording.recorder import Line, Recorder
 from relayweb.recording.tables import Tables
 from tests.recording import streams
-from tests.recording.test_any_order import cut, differences, empty, record, snapshot
+from tests.recording.test_any_order import any_stream, cut, differences, empty, record, snapshot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,7 +30,7 @@ def record_in_turn(batches: list[list[bytes]], rng: random.Random, recorders: in
     return snapshot()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@any_stream
 @given(seed=st.integers(0, 10**9), order=st.randoms(use_true_random=False), recorders=st.integers(2, 3))
 def test_recorders_that_take_turns_lose_no_update(seed: int, order: random.Random, recorders: int) -> None:
     lines = [streams.line(event) for event in streams.Growing(random.Random(seed)).grow()]
