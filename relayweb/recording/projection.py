@@ -105,6 +105,8 @@ class Projection(Linking):
                 setattr(node, column, value)
         if stronger or first:
             node.name = said.name
+            if not first and node.role != said.role:
+                self.untell(node)  # sessions are told by what is inside, other homes are not
             node.role = said.role
             node.flag(BY_PLACE, said.role == "agent")
             node.parent_uuid, node.root = event.parent, event.root
@@ -238,7 +240,10 @@ def _is_block(event: Parsed) -> bool:
     if event.envelope.name == facts.BLOCKED:
         return True
     data = bytes(event.envelope.data)
-    return b'"rejected"' in data and facts.as_dict(event.envelope.data).get("rejected") is True
+    if b'"rejected"' not in data or facts.as_dict(event.envelope.data).get("rejected") is not True:
+        return False
+    # Of a call of our core Relay tells the refusal too, but the core's own mark says more: it is shown once.
+    return marks.RUNTIME_SCHEMA_KEY not in facts.metadata_of(event.envelope)
 
 
 def _set_cost(node: Node, end: EndFacts | None, usage: Usage, table: pricing.Table) -> None:

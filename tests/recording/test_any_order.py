@@ -123,6 +123,12 @@ FOUND: dict[str, list[Any]] = {
         session("start", 1, 9, 40),
         session("start", 1, 9, 3, name="renamed"),
     ],
+    "a session by its end that is an agent by its start keeps no id its turns told": [
+        turn("start", 2, 1, 41, "s"),
+        streams.scope("start", streams.uid(3), streams.uid(1), 622, name="openai.chat_completions", category="llm"),
+        session("end", 1, 9, 665),
+        session("start", 1, 9, 0, name="renamed"),
+    ],
     "an earlier start that tells no session takes back what the later one told": [
         session("start", 1, None, 40, metadata={"session_id": "s"}),
         session("start", 1, None, 3, metadata={}),
