@@ -14,7 +14,7 @@ from adapters.json_values import escape, frozen, holds, overlay, to_json
 from adapters.options import CallOptions, StreamOptions
 from adapters.places import Place
 from adapters.scopes import emit
-from adapters.sessions import PRIMARY, PROVIDER_KEY, LogicalCall
+from adapters.sessions import PRIMARY, PROVIDER_KEY, RUNTIME_SCHEMA_KEY, RUNTIME_SCHEMA_VERSION, LogicalCall
 from adapters.views import changed, view
 
 log = logging.getLogger("adapters")
@@ -96,6 +96,7 @@ class Attempt:
     def _metadata(self, given: dict[str, Any], name: str) -> dict[str, Any]:
         meta = {"session_id": self.where.session.session_id, **given}
         meta.setdefault(PROVIDER_KEY, name)
+        meta[RUNTIME_SCHEMA_KEY] = RUNTIME_SCHEMA_VERSION
         if self.where.turn is not None:
             meta.setdefault("turn_id", self.where.turn.turn_id)
         return meta if holds(meta) else dict(escape(to_json(meta))[0])

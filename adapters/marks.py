@@ -16,6 +16,9 @@ ATTEMPT_BLOCKED = "relay.attempt_blocked"
 ORPHAN_DRAIN = "relay.orphan_drain"
 COMPACTION = "compaction"
 
+RUNTIME_SCHEMA_KEY = "relay.schema_version"
+"""Member of the metadata of every scope that this core opened, sessions to attempts."""
+
 Result = Literal["hit", "miss", "error", "block", "respond", "fault"]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from adapters.marks import RUNTIME_SCHEMA_KEY as RUNTIME_SCHEMA_KEY
 from adapters.scopes import Scope
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ log = logging.getLogger("adapters")
 SESSION_SCOPE = "relay.session"
 TURN_SCOPE = "relay.turn"
 LOGICAL_LLM_SCOPE = "relay.logical_llm_call"
-RUNTIME_SCHEMA_KEY = "relay.schema_version"
 RUNTIME_SCHEMA_VERSION = "relay.runtime.v1"
 RUNTIME_INSTANCE_KEY = "relay.runtime_instance"
 EXECUTION_SURFACE_KEY = "relay.execution_surface"

@@ -269,6 +269,27 @@ def test_a_call_that_never_began_is_a_blocked_attempt(record: Record, blocked: s
     assert (turn.attempts, turn.logical_calls, turn.usage_complete) == (1, 1, True)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_refusal_that_relay_and_the_core_both_tell_is_one_attempt(record: Record, first: int) -> None:
+    flow = Flow(record)
+    call = flow.logical()
+    metadata = {"relay.schema_version": "relay.runtime.v1", "api_request_id": "q1"}
+    told = [
+        mark("openai.chat", call, 5, {"rejected": True, "rejection_reason": "no weapons"}, metadata=metadata),
+        mark(
+            "relay.attempt_blocked",
+            call,
+            6,
+            {"stage": "guardrail", "reason": "no weapons", "model": "m"},
+            metadata=metadata,
+        ),
+    ]
+    record(told[first])
+    record(told[1 - first])
+    assert Attempt.objects.get().model == "m"
+    assert Turn.objects.get().attempts == 1
+
+
 def test_rewrites_count_where_they_changed_something(record: Record) -> None:
     flow = Flow(record)
     results = [("hit", "enforce"), ("miss", "enforce"), ("hit", "shadow"), ("block", "enforce")]
