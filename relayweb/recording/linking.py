@@ -178,7 +178,8 @@ class Linking:
             self._count(node)
         self._join_calls()
         for home in list(self._homes.values()):
-            self._settle_role(home)
+            if home.flags & BY_PLACE:
+                self._settle_role(home)
         self._retell_sessions()
         for scope, at, session_id in self._told:
             around = self.find(scope.turn_uuid)
@@ -355,7 +356,8 @@ class Linking:
             yield from [self._remember(row) for row in self.tables.turns_of(turn_ids)]
             yield from [node for node in self._dirty.values() if node.turn_id in turn_ids]
 
-        changed = joining.join_turns(list(self._dirty.values()), known)
+        may = [node for node in self._dirty.values() if node.role == "turn" or node.turn_key is not None]
+        changed = joining.join_turns(may, known)
         for node in changed:
             for uuid in (node.uuid, node.turn_uuid, node.joined_uuid):
                 if uuid is not None:
