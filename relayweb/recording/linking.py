@@ -369,9 +369,10 @@ class Linking:
         shared = {n.turn_uuid for n in self._dirty.values() if n.role == "turn" and n.joined_uuid is not None}
         shared |= {home.uuid for home in self._homes.values() if home.home_state and home.home_state.shared}
         shared |= self._rejoin
-        for uuid in shared:
+        for uuid in sorted(shared):
             home = self.find(uuid)
-            if home is not None and home.is_home:
+            # A hidden turn's calls are looked at where they count, beside those they may be joined to.
+            if home is not None and home.is_home and home.joined_uuid is None:
                 home.home().shared = True
                 self._relink(joining.join_calls(self._inside({uuid})))
         if shared:
