@@ -11,7 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from relayweb.recording import integrity, retention
+from relayweb.recording import integrity, retention, search_index
 from relayweb.recording.models import ChunkBlock, Content, Event, Rewrite, Scope, Turn
 from relayweb.recording.recorder import Line
 from tests.recording import streams
@@ -20,6 +20,12 @@ from tests.recording.test_lossless import values
 
 Record = Callable[..., list[Line]]
 LONG = "shared by all turns " * 60
+
+
+@pytest.fixture(autouse=True)
+def _nothing_indexed(transactional_db: None) -> None:
+    """The full-text index is no model, so what tests before left there is not flushed with the rest."""
+    search_index.clear()
 
 
 def turn(record: Record, ms: float, session: str | None = None, text: str = "own") -> tuple[str, str]:
