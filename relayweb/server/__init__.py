@@ -139,6 +139,16 @@ class Server(daphne_server.Server):
         else:
             protocol.application_returned()
 
+    def timeout_checker(self) -> None:
+        """Every two seconds: late and stalled connections, and pings. One that fails must not end it for all others."""
+        for protocol in list(self.connections):
+            try:
+                protocol.check_timeouts()
+            except Exception:
+                logger.exception("a connection could not be checked and is not looked at any more")
+                self.connections.pop(protocol, None)
+        reactor.callLater(2, self.timeout_checker)
+
     def application_checker(self) -> None:
         """Once a second: forgets connections that are gone, cancels applications that outlive theirs."""
         for protocol, details in list(self.connections.items()):

@@ -54,6 +54,7 @@ class Request(http_protocol.WebRequest):
     _endless = False
     _limit = limits.PAGE_BODY
     _began = 0.0
+    channel: Any = None  # Twisted deletes a request's own when it is over
     method: bytes | None
     path: bytes | None
     content: Any
