@@ -393,7 +393,7 @@ async def test_a_provider_that_is_down_is_a_failed_attempt_and_a_502(gateway, ev
     )
     anthropic = await ask(gateway, down, MESSAGES, chat())
     assert anthropic.json["type"] == "error" and anthropic.json["error"]["type"] == "api_error"
-    await eventually(events, lambda e: len(e.attempts) == 2)
+    await eventually(events, lambda e: len(e.attempts) == 2 and all(a["end"] for a in e.attempts))
     assert [status(a) for a in events.attempts] == ["ERROR", "ERROR"]
     assert events.marks("relay.attempt_failed")[0]["data"]["error_type"] == "ConnectError"
 
