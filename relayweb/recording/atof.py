@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -254,7 +255,7 @@ def _escape_float(match: re.Match[bytes]) -> bytes:
     return token if token.startswith(b'"') else b'{"$float":"' + token + b'"}'
 
 
-def restore_surrogates(line: bytes, surrogates: list[tuple[int, bytes]]) -> bytes:
+def restore_surrogates(line: bytes, surrogates: Iterable[tuple[int, bytes]]) -> bytes:
     text = bytearray(line)
     for offset, digits in surrogates:
         text[offset : offset + 4] = digits

@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise, repeat
 
 import msgspec
 
-from relayweb.recording.atof import Parsed, format_timestamp, restore_surrogates, uuid_text
+from relayweb.recording.atof import Parsed, format_timestamp, uuid_text
 from relayweb.recording.compression import CONTENT
 from relayweb.recording.content import read_varint, write_varint
 
@@ -233,8 +233,3 @@ def shown(marks: Iterator[Mark] | Sequence[Mark]) -> list[Mark]:
         if other is None or mark.identity < other.identity:
             found[mark.uuid] = mark
     return list(found.values())
-
-
-def original(event: Parsed, line: bytes) -> bytes:
-    """A mark's text with its lone surrogates back in place: templates are never parsed as a whole."""
-    return restore_surrogates(line, list(event.surrogates)) if event.surrogates else line

@@ -12,7 +12,15 @@ import msgspec
 
 from adapters import marks as names
 from relayweb.recording import blocks, masking
-from relayweb.recording.atof import BadEvent, Parsed, load, parse_timestamp, uuid_bytes, uuid_text
+from relayweb.recording.atof import (
+    BadEvent,
+    Parsed,
+    load,
+    parse_timestamp,
+    restore_surrogates,
+    uuid_bytes,
+    uuid_text,
+)
 from relayweb.recording.blocks import CONTENTS, INDEX, MARKS, Mark
 from relayweb.recording.compression import CONTENT
 from relayweb.recording.content import Piece, Store, decode
@@ -279,10 +287,10 @@ class ChunkLog:
             known, index = self._template(event, chunks.root)
             mark = _mark(known, seq, event.uuid, event.at_ns, index)
             return self._add(chunks, event.parent, MARKS, mark, known, arrived_us)
-        line = event.line
+        line, surrogates = event.line, event.surrogates
         if masking.suspects_names(line) or masking.suspects_credentials(bytes(event.envelope.metadata)):
-            line = masking.mask_event(line)
-        text = blocks.hole(event, line if line is not event.line else blocks.original(event, line), chunks.root)
+            line, surrogates = masking.mask_parsed(event)
+        text = blocks.hole(event, restore_surrogates(line, surrogates), chunks.root)
         return self._add(chunks, event.parent, CONTENTS, Mark(seq, event.uuid, event.at_ns, text), None, arrived_us)
 
     def _add(
@@ -309,14 +317,14 @@ class ChunkLog:
         whole = blocks.hole(event, event.line, root)
         text, index = blocks.take_index(whole)
         if event.surrogates:
-            text, index = blocks.hole(event, blocks.original(event, event.line), root), None
+            text, index = blocks.hole(event, restore_surrogates(event.line, event.surrogates), root), None
         known = self._templates.get(text)
         if known is None:
             data, masked = as_dict(event.envelope.data), False
             if masking.suspects_names(text) or masking.suspects_credentials(text):
-                line = masking.mask_event(event.line)
+                line, surrogates = masking.mask_parsed(event)
                 masked = line != event.line
-                text, index = blocks.take_index(blocks.hole(event, line, root))
+                text, index = blocks.take_index(blocks.hole(event, restore_surrogates(line, surrogates), root))
                 data = load(line).get("data")
             template, slots = (text, ()) if event.surrogates else blocks.take_numbers(text)
             facts = read_chunk_mark(data)

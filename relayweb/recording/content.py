@@ -23,6 +23,7 @@ from relayweb.recording.atof import (
     Envelope,
     Parsed,
     format_timestamp,
+    load,
     parse,
     restore_surrogates,
     uuid_text,
@@ -197,13 +198,14 @@ class Store:
             self._same = None
             packed = self._pack(line, event.envelope, loose_data)
         if masking.suspects_either(packed.text):
-            masked = masking.mask_event(line, loose_data=loose_data)
+            masked, surrogates = masking.mask_parsed(event, loose_data=loose_data)
             if masked != line:
                 for digest in list(self._unnumbered)[before:]:
                     del self._unnumbered[digest]
                 self._same = self._list = None
                 packed = self._pack(masked, parse(masked).envelope, loose_data)
-                packed.masked = True
+                packed.masked = load(masked) != load(line)
+                event.surrogates = surrogates
                 self._list = None
         if self._list is not None:
             self._remember_history(line, *self._list)
@@ -536,7 +538,7 @@ def encode_event(event: Parsed, packed: Packed, compress: Callable[[bytes], byte
     if event.style is not None:
         stamp = str(event.envelope.timestamp).encode()
         text = text.replace(stamp, b"\0t" + event.style.encode().ljust(2), 1)
-    if event.surrogates and not packed.masked:
+    if event.surrogates:
         head |= _SURROGATES
         tail += _pack_surrogates(event.surrogates)
     return encode(text, packed.refs, compress, head, tail)

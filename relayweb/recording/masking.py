@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from relayweb.recording.atof import load
+from relayweb.recording.atof import Parsed, load, restore_surrogates
 
 MASK: Final = "[masked]"
 
@@ -191,6 +191,41 @@ def mask_event(line: bytes, *, loose_data: bool = False) -> bytes:
     members = _raw_object(line)
     masked = {k: _mask_member(k, bytes(v), loose_data and k == "data", "", False) for k, v in members.items()}
     return line if _are_all(line, members) and masked == _texts(members) else _object(masked)
+
+
+def mask_parsed(event: Parsed, *, loose_data: bool = False) -> tuple[bytes, tuple[tuple[int, bytes], ...]]:
+    """`mask_event` of a parsed line, and where its lone surrogates (`Parsed.surrogates`) stand in the result."""
+    line = event.line
+    if not event.surrogates:
+        return mask_event(line, loose_data=loose_data), ()
+    stand_ins = _stand_ins(line)
+    said = [(offset, stand_ins.get(digits.lower(), b"fffd")) for offset, digits in event.surrogates]
+    line = restore_surrogates(line, said)
+    masked = mask_event(line, loose_data=loose_data)
+    if masked == line:
+        return event.line, event.surrogates
+    digits_of = {stand_in: digits for digits, stand_in in stand_ins.items()}
+    found: list[tuple[int, bytes]] = []
+
+    def put_back(match: re.Match[bytes]) -> bytes:
+        digits = digits_of.get(match[1].lower())
+        if digits is None:
+            return match[0]
+        found.append((match.start() + 2, digits))
+        return b"\\ufffd"
+
+    return _ESCAPE.sub(put_back, masked), tuple(found)
+
+
+_ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
+
+
+def _stand_ins(line: bytes) -> dict[bytes, bytes]:
+    """For each lone surrogate the digits of a private character that the line does not hold."""
+    taken = {match[1].lower() for match in _ESCAPE.finditer(line) if match[1]}
+    taken.update(f"{ord(character):04x}".encode() for character in set(line.decode()) if character > "\ud7ff")
+    free = (digits for digits in (b"%04x" % code for code in range(0xE000, 0xF900)) if digits not in taken)
+    return dict(zip((b"%04x" % code for code in range(0xD800, 0xE000)), free, strict=False))
 
 
 def _mask(text: bytes, loose: bool, parent: str, everything: bool) -> bytes:

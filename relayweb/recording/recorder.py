@@ -463,5 +463,5 @@ class Recorder(Projection):
 def _masked(event: Parsed, packed: Packed) -> Parsed:
     """The event as it was masked, for everything that reads it."""
     clean = parse(packed.line)
-    clean.replaced_text = event.replaced_text or bool(event.surrogates)
+    clean.replaced_text, clean.surrogates = event.replaced_text, event.surrogates
     return clean

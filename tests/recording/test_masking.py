@@ -13,6 +13,7 @@ from django.conf import settings as django_settings
 from django.db import connection
 
 from relayweb.recording import masking
+from relayweb.recording.atof import parse, restore_surrogates
 from relayweb.recording.models import Event
 from relayweb.recording.recorder import Line
 from tests.recording import streams
@@ -168,3 +169,18 @@ def test_a_second_member_of_the_same_name_hides_no_secret(record: Record, hidden
     record(f"{line[:-1]},{filled}}}".encode())
     assert Event.objects.count() == 1
     assert leaks() == []
+
+
+def test_lone_surrogates_beside_a_secret_stay_where_they_were():
+    text = "a \\ud800 b \ue000 c \\ufffd d"
+    line = (
+        f'{{"atof_version":"0.1","kind":"mark","name":"{text}","uuid":"019b76da-0000-7000-8000-000000000001",'
+        f'"timestamp":1,"data":{{"api_key":"sk-123456789 \\udfff","x":"{text}","\\udBFf":["\\uDC00"]}}}}'
+    ).encode()
+    event = parse(line)
+    masked, surrogates = masking.mask_parsed(event)
+    wanted = json.loads(line)
+    wanted["data"]["api_key"] = masking.MASK
+    assert json.loads(restore_surrogates(masked, surrogates)) == wanted
+    assert b"sk-123" not in masked
+    parse(masked)
