@@ -85,6 +85,8 @@ class Writer:
 
     def __init__(self) -> None:
         self._doors: deque[_Job] = deque()
+        self._ending: list[_Job] = []
+        """Jobs whose last lines are in the batch in hand."""
         self._offered: deque[tuple[bytes, int]] = deque()
         self._door_bytes = self._offered_bytes = 0
         self._lock = threading.Lock()
@@ -250,10 +252,10 @@ class Writer:
                     self._urgent.wait(max(0.0, begun + LINGER - time.monotonic()))
                 self._urgent.clear()
                 begun = time.monotonic()
-                batch, jobs, offered = self._gather()
+                batch, offered = self._gather()
                 if batch:
                     self._write(recorder, batch)
-                    self._finish(jobs, offered)
+                    self._finish(offered)
                     continue
                 if self._closing:
                     break
@@ -271,10 +273,9 @@ class Writer:
             self._abort_doors("the writer has stopped")
             connection.close()
 
-    def _gather(self) -> tuple[list[Line], list[_Job], int]:
-        """The next batch: lines of both lanes, jobs that end with it, and how many lines were offered."""
+    def _gather(self) -> tuple[list[Line], int]:
+        """The next batch: lines of both lanes, and how many of them were offered."""
         batch: list[Line] = []
-        jobs: list[_Job] = []
         size = 0
         with self._lock:
             share = BATCH_EVENTS // 2 if self._doors else BATCH_EVENTS
@@ -294,13 +295,10 @@ class Writer:
                         size += len(line.text)
                 if job.at < len(job.lines):
                     break
-                self._doors.popleft()
-                jobs.append(job)
-            if not batch and jobs:  # only blank lines, or none
-                for job in jobs:
-                    self._settle(job)
-                jobs = []
-        return batch, jobs, offered
+                self._ending.append(self._doors.popleft())
+            if not batch:  # only blank lines, or none
+                self._settle_ending()
+        return batch, offered
 
     def _write(self, recorder: Recorder, batch: list[Line]) -> None:
         """Record a batch, however long the database refuses; an event that cannot be recorded is rejected alone."""
@@ -347,33 +345,38 @@ class Writer:
             self._counts["rejected" if line.error else "duplicates" if line.duplicate else "events"] += 1
         return seq
 
-    def _finish(self, jobs: list[_Job], offered: int) -> None:
+    def _finish(self, offered: int) -> None:
         with self._lock:
-            for job in jobs:
-                self._settle(job)
+            self._settle_ending()
             self._done["offered"] += offered
         with self._progress:
             self._progress.notify_all()
 
-    def _settle(self, job: _Job) -> None:
+    def _settle_ending(self) -> None:
+        for job in self._ending:
+            self._settle(job, self._trouble)
+        self._ending = []
+
+    def _settle(self, job: _Job, trouble: str | None) -> None:
         """Answer a job. Its sender may have gone meanwhile."""
         self._door_bytes -= job.size
         self._done["doors"] += 1
         if job.done.set_running_or_notify_cancel():
-            if self._trouble:
-                job.done.set_exception(Full(5, self._trouble))
+            if trouble:
+                job.done.set_exception(Full(5, trouble))
             else:
                 job.done.set_result(job.receipt())
 
     def _abort_doors(self, reason: str | None) -> None:
-        """Send waiting senders away: what they sent has not been acknowledged, and they may send it again."""
+        """Send waiting senders away, those of the batch in hand too: nothing of theirs has been acknowledged.
+
+        What is in hand is tried further; sent again, it is a duplicate.
+        """
         with self._lock:
-            while self._doors:
-                job = self._doors.popleft()
-                self._door_bytes -= job.size
-                self._done["doors"] += 1
-                if job.done.set_running_or_notify_cancel():
-                    job.done.set_exception(Full(5, reason or "the record cannot be written"))
+            for job in (*self._ending, *self._doors):
+                self._settle(job, reason or "the record cannot be written")
+            self._ending = []
+            self._doors.clear()
 
     def _sweep(self, recorder: Recorder, *, force: bool) -> None:
         now_us = time.time_ns() // 1000

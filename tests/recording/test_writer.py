@@ -164,6 +164,31 @@ def test_a_database_that_takes_nothing_sends_senders_away_and_loses_nothing_that
     assert Event.objects.count() == 2
 
 
+def test_a_sender_whose_events_are_in_hand_is_sent_away_too(recording: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from relayweb.recording.tables import Tables
+
+    put, refusing = Tables.put_events, threading.Event()
+
+    def refuse(self: Tables, rows: Any) -> None:
+        if refusing.is_set():
+            raise sqlite3.OperationalError("database is locked")
+        put(self, rows)
+
+    monkeypatch.setattr(Tables, "put_events", refuse)
+    monkeypatch.setattr(writer_module, "GIVE_UP", 0.2)
+    refusing.set()
+    sent = ndjson(streams.mark("sent", None, 1))
+    begun = time.monotonic()
+    with pytest.raises(Full):
+        recording.submit_sync(sent)
+    assert time.monotonic() - begun < 5
+    refusing.clear()
+    assert recording.flush_sync()
+    wait_for(lambda: recording.counters()["queued_bytes"] == 0)
+    assert recording.submit_sync(sent).duplicates == 1
+    assert Event.objects.count() == 1
+
+
 def test_what_comes_from_a_file_is_interrupted_when_the_file_ends(recording: Writer) -> None:
     recording.submit_sync(ndjson(streams.scope("start", streams.uid(), None, 1)), source="file")
     recording.close()
