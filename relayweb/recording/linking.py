@@ -151,16 +151,20 @@ class Linking:
                 self._dirty[each.uuid] = each
                 if each.status == "interrupted" and each.end_seq is None:
                     each.status = "running"
-        below, hops = node, 0
+        self._touch_homes(node, home, seq, arrived_us)
+        if node.is_home and node.joined_uuid is not None:  # counted elsewhere than it hangs
+            self._touch_homes(node, self.find(node.parent_turn_uuid), seq, arrived_us)
+
+    def _touch_homes(self, below: Node, home: Node | None, seq: int, arrived_us: int) -> None:
+        hops = 0
         while home is not None and hops < _HOMES_DEEP:
             alive = home.arrived_us <= arrived_us - _COARSE_US
-            if home.last_us < below.last_us or alive or below is node:
-                home.last_us = max(home.last_us, below.last_us)
-                home.arrived_us = max(home.arrived_us, arrived_us)
-                home.seq = max(home.seq, seq)
-                self._dirty[home.uuid] = home
-            elif hops:
+            if hops and home.last_us >= below.last_us and not alive:
                 break
+            home.last_us = max(home.last_us, below.last_us)
+            home.arrived_us = max(home.arrived_us, arrived_us)
+            home.seq = max(home.seq, seq)
+            self._dirty[home.uuid] = home
             below, home, hops = home, self.find(home.parent_turn_uuid), hops + 1
 
     def _linked_parent(self, node: Node) -> Node | None:

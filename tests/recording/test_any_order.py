@@ -157,6 +157,16 @@ FOUND: dict[str, list[Any]] = {
         session("end", 1, None, 9, metadata={"session_id": "s"}),
         turn("start", 2, 1, 2, "t", metadata={}),
     ],
+    "a session lasts as long as a turn in it that counts elsewhere": [
+        turn("end", 1, 9, 60, "s"),
+        session("start", 2, None, 1),
+        turn("start", 3, 2, 70, "s"),
+    ],
+    "so does one inside the turn that counts": [
+        turn("start", 1, 9, 40, "s"),
+        session("start", 2, 1, 242, metadata={"nemo_relay_scope_role": "subagent", "session_id": "s"}),
+        turn("start", 3, 2, 243, "s"),
+    ],
     "a mark displaced by another tells no session": [
         session("start", 1, None, 1, metadata={}),
         streams.mark("note", streams.uid(1), 6, metadata={"session_id": "late"}, uuid=streams.uid(4)),
