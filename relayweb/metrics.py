@@ -67,8 +67,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
     """Prometheus's text format."""
     try:
         allowed = reader(request)
-    except tokens.TooMany as error:
-        return HttpResponse(f"{error}\n", "text/plain", 429, headers={"Retry-After": error.retry_after})
+    except tokens.NotNow as error:
+        return HttpResponse(f"{error}\n", "text/plain", error.status, headers={"Retry-After": error.retry_after})
     if not allowed:
         return HttpResponse(f"{MEND}\n", "text/plain", 401, headers={"WWW-Authenticate": "Bearer"})
     return HttpResponse(generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import math
 import re
 import secrets
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -21,6 +22,8 @@ from django.utils import timezone
 
 from relayweb.access.models import Token
 from relayweb.access.throttle import Throttle
+
+log = logging.getLogger(__name__)
 
 _FORM = re.compile(r"rw_(ingest|gateway|read)_[A-Za-z0-9_-]{43}")
 
@@ -36,14 +39,34 @@ WRONG_TOKENS = 100
 """Different wrong tokens a minute from one address. Tokens that were good before are not held back by them."""
 # A thread of its own: Django's shared thread may be busy with a slow page while a door waits.
 _lookups = ThreadPoolExecutor(1, thread_name_prefix="relayweb-access")
+_asking: dict[tuple[bytes, str], Future[Token | None]] = {}
+_MOST_ASKING = 100
+# A database that hangs holds one call up for this long, then tokens seen before are taken without waiting for it.
+_PATIENCE_SECONDS = 0.5
+_UNKNOWN_PATIENCE_SECONDS = 5.0
 
 
-class TooMany(Exception):
-    """A token, or an address with wrong tokens, has come too often. `retry_after` is in whole seconds."""
+class NotNow(Exception):
+    """Whether a token is good is not said now. `status` is for an HTTP answer, `retry_after` is in whole seconds."""
+
+    status = 503
 
     def __init__(self, reason: str, wait: float) -> None:
         self.retry_after = math.ceil(wait)
         super().__init__(f"{reason}; try again in {self.retry_after} s")
+
+
+class TooMany(NotNow):
+    """A token, or an address with wrong tokens, has come too often."""
+
+    status = 429
+
+
+class CannotTell(NotNow):
+    """The database is away and has not been asked about this token before."""
+
+    def __init__(self) -> None:
+        super().__init__("the database does not answer, so this token cannot be checked", 2)
 
 
 def create(name: str, scope: str, per_minute: int | None = None) -> str:
@@ -81,13 +104,17 @@ def authenticate(raw: str | None, scope: str, peer: str = "") -> Token | None:
 
     Raises:
         TooMany: its own limit, or that on wrong tokens from this address, is reached.
+        CannotTell: the database does not answer, and the token was not seen before.
     """
     if not _may_be_a_token(raw, scope):
         return None
     digest = _digest(raw)
     found = _remembered(digest)
     if found is None and not _known_wrong(digest, peer):
-        found = _look_up(digest, scope, peer)
+        try:
+            found = _look_up(digest, scope, peer)
+        except DatabaseError:
+            found = _seen_before(digest)
     return _within_its_limit(found)
 
 
@@ -98,8 +125,7 @@ async def aauthenticate(raw: str | None, scope: str, peer: str = "") -> Token | 
     digest = _digest(raw)
     found = _remembered(digest)
     if found is None and not _known_wrong(digest, peer):
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(_lookups, _look_up_in_thread, digest, scope, peer)
+        found = await _asked(digest, scope, peer)
     return _within_its_limit(found)
 
 
@@ -159,11 +185,36 @@ def _within_its_limit(token: Token | None) -> Token | None:
     return token
 
 
-def _look_up(digest: bytes, scope: str, peer: str) -> Token | None:
+def _seen_before(digest: bytes) -> Token:
+    token = _known.get(digest, (None, 0.0))[0]
+    if token is None:
+        raise CannotTell
+    return token
+
+
+async def _asked(digest: bytes, scope: str, peer: str) -> Token | None:
+    """What the database says, asked once for all who want to know at this moment."""
+    known = digest in _known
+    asking = _asking.get((digest, scope))
+    if asking is None:
+        if len(_asking) >= _MOST_ASKING:
+            return _seen_before(digest)
+        asking = _asking[digest, scope] = _lookups.submit(_look_up_in_thread, digest, scope, peer)
+        asking.add_done_callback(lambda _: _asking.pop((digest, scope), None))
+    elif known:
+        return _seen_before(digest)  # another call is waiting for the database already
+    patience = _PATIENCE_SECONDS if known else _UNKNOWN_PATIENCE_SECONDS
     try:
-        token = Token.objects.filter(digest=digest, scope=scope, revoked_at=None).first()
-    except DatabaseError:
-        return _known.get(digest, (None, 0.0))[0]
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(asking)), patience)
+    except TimeoutError:
+        log.warning("the database does not answer; tokens seen before stay good")
+    except DatabaseError as error:
+        log.warning("cannot look tokens up (%s); those seen before stay good", error)
+    return _seen_before(digest)
+
+
+def _look_up(digest: bytes, scope: str, peer: str) -> Token | None:
+    token = Token.objects.filter(digest=digest, scope=scope, revoked_at=None).first()
     if token is None:
         _known.pop(digest, None)
         if len(_unknown) >= _MOST_UNKNOWN:

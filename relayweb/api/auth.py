@@ -16,7 +16,7 @@ MEND = (
 
 
 def reader(request: HttpRequest) -> Any:
-    """The token or the person behind a request if they may read, else None. Raises tokens.TooMany."""
+    """The token or the person behind a request if they may read, else None. Raises tokens.NotNow."""
     scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
     raw = bearer.strip() if scheme.lower() == "bearer" else request.headers.get("x-relay-token", "").strip()
     if token := tokens.authenticate(raw or None, "read", request.META.get("REMOTE_ADDR", "")):

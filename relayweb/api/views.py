@@ -32,8 +32,8 @@ def _readers_only(view: Callable[..., HttpResponse]) -> Callable[..., HttpRespon
     def guarded(request: HttpRequest, **more: Any) -> HttpResponse:
         try:
             return view(request, **more) if reader(request) else _nobody(request)
-        except tokens.TooMany as error:
-            return _too_many(request, error)
+        except tokens.NotNow as error:
+            return _not_now(request, error)
 
     return guarded
 
@@ -185,9 +185,9 @@ def _nobody(request: HttpRequest, error: AuthenticationError | None = None) -> H
     return answer
 
 
-@api.exception_handler(tokens.TooMany)
-def _too_many(request: HttpRequest, error: tokens.TooMany) -> HttpResponse:
-    answer = _answer({"error": str(error)}, 429)
+@api.exception_handler(tokens.NotNow)
+def _not_now(request: HttpRequest, error: tokens.NotNow) -> HttpResponse:
+    answer = _answer({"error": str(error)}, error.status)
     answer["Retry-After"] = str(error.retry_after)
     return answer
 

@@ -44,8 +44,9 @@ class Gateway:
         text = route.token or read_token(headers)
         try:
             token = await tokens.aauthenticate(text, "gateway", tokens.peer_of(scope))
-        except tokens.TooMany as error:
-            raise GatewayError(429, "too_many_requests", str(error), retry_after=error.retry_after) from None
+        except tokens.NotNow as error:
+            code = "too_many_requests" if error.status == 429 else "cannot_check_token"
+            raise GatewayError(error.status, code, str(error), retry_after=error.retry_after) from None
         if token is None:
             raise GatewayError(401, "wrong_token", _wrong_token(text), retry=False)
         target = await self.find(route.upstream)

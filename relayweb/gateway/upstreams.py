@@ -72,7 +72,7 @@ class Directory:
     async def find(self, name: str) -> Target | None:
         """The upstream of this name, also when a command made or changed it a moment ago."""
         if time.monotonic() - self._read_at > FRESH_SECONDS:
-            await self._refresh()
+            await self._refresh(name)
         return self._known.get(name)
 
     def names(self) -> list[str]:
@@ -81,10 +81,12 @@ class Directory:
     def forget(self) -> None:
         self._read_at = float("-inf")
 
-    async def _refresh(self) -> None:
+    async def _refresh(self, name: str) -> None:
         loop = asyncio.get_running_loop()
         if self._reading is None or self._reading.done() or self._reading.get_loop() is not loop:
             self._reading = loop.run_in_executor(self._thread, self._read)
+        elif name in self._known:
+            return  # another call is waiting for the database already
         try:
             await asyncio.wait_for(asyncio.shield(self._reading), PATIENCE_SECONDS)
         except TimeoutError:

@@ -31,9 +31,9 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     else:
         try:
             token = await tokens.aauthenticate(tokens.from_scope(scope), "ingest", tokens.peer_of(scope))
-        except tokens.TooMany as error:
+        except tokens.NotNow as error:
             retry = str(error.retry_after).encode()
-            await deny(scope, receive, send, 429, str(error), [(b"retry-after", retry)])
+            await deny(scope, receive, send, error.status, str(error), [(b"retry-after", retry)])
         else:
             if token is None:
                 await deny(scope, receive, send, 401, NO_TOKEN, [(b"www-authenticate", b"Bearer")])

@@ -43,13 +43,14 @@ MERGED_BYTES = 1_000_000
 _PATH = re.compile(r"/live/turns/(?:([0-9a-fA-F-]{32,36})/)?")
 _sign_ins = ThreadPoolExecutor(1, thread_name_prefix="relayweb-live-access")
 
-BAD_PATH, FOREIGN, SIGNED_OUT, BAD_MESSAGE, TOO_MANY, GOING_AWAY = 4404, 4403, 4401, 4400, 4429, 1012
+BAD_PATH, FOREIGN, SIGNED_OUT, BAD_MESSAGE, TOO_MANY, GOING_AWAY, CANNOT_TELL = 4404, 4403, 4401, 4400, 4429, 1012, 1013
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     """Serve one websocket.
 
-    Closes with 4401 (no login or token), 4403 (foreign Origin), 4404 (no such path), 4429 (too often).
+    Closes with 4401 (no login or token), 4403 (foreign Origin), 4404 (no such path), 4429 (too often),
+    1013 (the database does not answer).
     """
     await receive()  # websocket.connect
     if code := await refusal(scope):
@@ -66,10 +67,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def still_allowed(scope: Scope) -> bool:
     """Whether who opened this socket may keep it. A log-out and a revoked token end it; a fault of ours does not."""
-    try:
-        return await refusal(scope) in (None, TOO_MANY)
-    except DatabaseError:
-        return True
+    return await refusal(scope) in (None, TOO_MANY, CANNOT_TELL)
 
 
 async def refusal(scope: Scope) -> int | None:
@@ -83,11 +81,13 @@ async def refusal(scope: Scope) -> int | None:
             try:
                 if await tokens.aauthenticate(tokens.from_scope(scope), "read", tokens.peer_of(scope)):
                     return None
+                loop = asyncio.get_running_loop()
+                signed_in = await loop.run_in_executor(_sign_ins, _signed_in, headers.get(b"cookie", b""))
+                return None if signed_in else SIGNED_OUT
             except tokens.TooMany:
                 return TOO_MANY
-            loop = asyncio.get_running_loop()
-            signed_in = await loop.run_in_executor(_sign_ins, _signed_in, headers.get(b"cookie", b""))
-            return None if signed_in else SIGNED_OUT
+            except (tokens.CannotTell, DatabaseError):
+                return CANNOT_TELL
     return BAD_PATH
 
 

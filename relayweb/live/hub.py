@@ -149,8 +149,6 @@ class Hub:
         topic.viewers.discard(event)
         if not topic.viewers and self.topics.get(topic.key) is topic:
             del self.topics[topic.key]
-            if topic.key is not None:
-                self.source.forget(topic.key)
 
     async def snapshot(self, key: Key, since: int) -> tuple[int, bytes]:
         """What changed since a cursor that the ring does not reach, from the database."""

@@ -74,9 +74,6 @@ class Source:
             attempts |= dict(found.values_list("uuid", "api_mode"))
         self._watches[turn] = Watch(homes, attempts)
 
-    def forget(self, turn: UUID) -> None:
-        self._watches.pop(turn, None)
-
     def snapshot(self, turn: UUID | None, since: int) -> tuple[int, bytes]:
         """All that changed since a cursor, marked as a resync: chunks are not in it, clients ask for those again."""
         cursor = self.latest()
@@ -89,6 +86,9 @@ class Source:
 
     def changes(self, since: int, watched: set[UUID], turns: bool) -> Changes:
         """What was recorded after `since`, as frames for the turns in `watched` and, if `turns`, for the list."""
+        # Here and not when the last viewer leaves, which may be while another read is under way.
+        for turn in self._watches.keys() - watched:
+            del self._watches[turn]
         made = Changes(self.latest())
         if made.cursor <= since:
             return made

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ pytestmark = pytest.mark.django_db
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "_known", {})
     monkeypatch.setattr(tokens, "_unknown", {})
+    monkeypatch.setattr(tokens, "_asking", {})
     monkeypatch.setattr(tokens, "_throttle", Throttle())
 
 
@@ -66,7 +70,51 @@ def test_with_the_database_gone_tokens_seen_before_stay_good(monkeypatch: pytest
 
     monkeypatch.setattr(Token.objects, "filter", gone)
     assert tokens.authenticate(known, "gateway")
-    assert tokens.authenticate(unknown, "gateway") is None
+    with pytest.raises(tokens.CannotTell, match="cannot be checked; try again in 2 s") as refused:
+        tokens.authenticate(unknown, "gateway")
+    assert refused.value.status == 503
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """A database that answers once the event is set, and not earlier."""
+    answers = threading.Event()
+
+    def hang(*_: Any) -> Any:
+        assert answers.wait(10)
+        raise DatabaseError("the connection was lost")
+
+    monkeypatch.setattr(tokens, "_FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(tokens, "_look_up_in_thread", hang)
+    yield answers
+    answers.set()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_database_that_hangs_holds_up_one_call_with_a_known_token_and_no_more(
+    request: pytest.FixtureRequest,
+) -> None:
+    known, unknown = await asyncio.to_thread(tokens.create, "a", "gateway"), made_up(1).replace("read", "gateway")
+    assert await tokens.aauthenticate(known, "gateway")
+    answers = request.getfixturevalue("hanging")
+    began = time.monotonic()
+    for _ in range(20):
+        assert await tokens.aauthenticate(known, "gateway")
+    assert time.monotonic() - began < 2 * tokens._PATIENCE_SECONDS
+    asking = [asyncio.create_task(tokens.aauthenticate(unknown, "gateway")) for _ in range(3)]
+    await asyncio.sleep(0)
+    answers.set()
+    told = await asyncio.gather(*asking, return_exceptions=True)
+    assert [type(one) for one in told] == [tokens.CannotTell] * 3
+    assert await tokens.aauthenticate(known, "gateway")
+
+
+async def test_many_unknown_tokens_do_not_queue_up_before_a_database_that_hangs(hanging: threading.Event) -> None:
+    asking = [asyncio.create_task(tokens.aauthenticate(made_up(n), "read")) for n in range(300)]
+    done, waiting = await asyncio.wait(asking, timeout=0.2)
+    assert len(waiting) == tokens._MOST_ASKING and all(isinstance(one.exception(), tokens.CannotTell) for one in done)
+    hanging.set()
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 @pytest.mark.parametrize("raw", [None, "", "rw_ingest_short", "x" * 5000, "rw_ingest_" + "é" * 43])

@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import sqlite3
+import threading
 import time
 import zlib
 from pathlib import Path
@@ -265,6 +266,25 @@ async def test_upstreams_seen_before_are_used_while_the_database_is_away(monkeyp
     directory.forget()
     assert (await directory.find("kept")) is not None
     assert await directory.find("never") is None
+    directory._thread.submit(_close_connections).result()
+    directory._thread.shutdown()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_database_that_hangs_holds_up_one_call_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = Directory()
+    await Upstream.objects.aupdate_or_create(
+        name="kept", defaults={"base_url": "http://host/v1", "api_mode": "chat_completions"}
+    )
+    assert await directory.find("kept")
+    answers = threading.Event()
+    monkeypatch.setattr(upstreams, "FRESH_SECONDS", 0)
+    monkeypatch.setattr(directory, "_read", lambda: answers.wait(10))
+    began = time.monotonic()
+    for _ in range(10):
+        assert await directory.find("kept")
+    assert time.monotonic() - began < 2 * upstreams.PATIENCE_SECONDS
+    answers.set()
     directory._thread.submit(_close_connections).result()
     directory._thread.shutdown()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 from uuid import UUID
@@ -9,7 +10,9 @@ from uuid import UUID
 import pytest
 
 from bench._agent import Agent, lines
+from relayweb.live.hub import Hub, Topic
 from relayweb.live.source import Source, turn_frame
+from relayweb.recording import queries
 from relayweb.recording.writer import Writer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -77,6 +80,29 @@ def test_a_turn_that_nobody_watches_is_in_no_frame(record: Any) -> None:
     since = source.latest()
     record(*other.attempt()[1])
     assert set(source.changes(since, {UUID(agent.turn)}, False).frames) == set()
+
+
+def test_the_last_viewer_of_a_turn_may_leave_while_its_changes_are_read(
+    record: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaver, stayer = Agent("s6"), Agent("s7")
+    record(*leaver.begin(), *stayer.begin())
+    viewed = Hub(Source())
+    gone, kept = (Topic(UUID(agent.turn), 0) for agent in (leaver, stayer))
+    viewed.topics = {gone.key: gone, kept.key: kept}
+    since = viewed.source.latest()
+    record(*leaver.attempt()[1], *stayer.attempt()[1])
+    read_rows = queries.read_rows
+
+    def reading(*args: Any) -> Any:
+        viewed.leave(gone, asyncio.Event())
+        return read_rows(*args)
+
+    monkeypatch.setattr(queries, "read_rows", reading)
+    assert kept.key in viewed.source.changes(since, {gone.key, kept.key}, True).frames
+    assert set(viewed.topics) == {kept.key}
+    viewed.source.changes(since, {kept.key}, True)
+    assert set(viewed.source._watches) == {kept.key}
 
 
 def test_the_frame_of_the_page_and_a_snapshot_hold_the_same_nodes(record: Any) -> None:
