@@ -46,8 +46,8 @@ bench: $(VENV)/.installed-dev
 
 # The long forms: thousands of streams in any order, fifty kills under load, then a long run with faults at its end.
 soak: $(VENV)/.installed-dev
-	RELAYWEB_ORDER_STREAMS=5000 $(VENV)/bin/python -m pytest tests/recording/test_any_order.py tests/recording/test_several_recorders.py
-	RELAYWEB_CRASH_KILLS=50 $(VENV)/bin/python -m pytest tests/journeys/test_crash.py
+	RELAYWEB_ORDER_STREAMS=5000 $(VENV)/bin/python -m pytest -o faulthandler_timeout=7200 tests/recording/test_any_order.py tests/recording/test_several_recorders.py
+	RELAYWEB_CRASH_KILLS=50 $(VENV)/bin/python -m pytest -o faulthandler_timeout=7200 tests/journeys/test_crash.py
 	$(VENV)/bin/python -m bench.soak --minutes $(MINUTES) $(ARGS)
 
 # Chromium for the pages' tests, PostgreSQL and Redis for those of many processes: from Debian's packages, where we may.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -19,6 +20,11 @@ settings.load_profile("relayweb")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # From its first use on Playwright keeps an event loop running, beside which no test of asyncio can run one.
     items.sort(key=lambda item: "chromium" in getattr(item, "fixturenames", ()))
+
+
+def pytest_unconfigure() -> None:
+    # What no test waits for any more may still hold the process up: threads that are joined at its end.
+    faulthandler.dump_traceback_later(120, exit=True)
 
 
 @pytest.fixture
