@@ -25,7 +25,8 @@ from relayweb.recording.conventions import (
     settle,
 )
 from relayweb.recording.conventions.shapes import text_or_none
-from relayweb.recording.linking import BY_PLACE, Linking
+from relayweb.recording.homes import BY_PLACE
+from relayweb.recording.linking import Linking
 from relayweb.recording.nodes import FLAG, Node, set_error
 from relayweb.recording.tables import Tables
 from relayweb.recording.usage import FIELDS as TOKENS
