@@ -12,7 +12,7 @@ import msgspec
 from relayweb.recording.conventions import EndFacts, ErrorFacts, Stream
 from relayweb.recording.masking import mask_text
 from relayweb.recording.models import Scope
-from relayweb.recording.tables import SCOPE_COLUMNS
+from relayweb.recording.scope_rows import SCOPE_COLUMNS, Row
 from relayweb.recording.usage import FIELDS as TOKENS
 
 FLAG = Scope.Flag
@@ -56,7 +56,7 @@ class Logical(msgspec.Struct, array_like=True):
 class Node(msgspec.Struct, eq=False, gc=False):
     """One row of `Scope`, and what else the projection knows while it is in memory.
 
-    The first members are the columns, in the order of `tables.SCOPE_COLUMNS`.
+    The first members are the columns, in the order of `scope_rows.SCOPE_COLUMNS`.
     """
 
     uuid: bytes
@@ -136,6 +136,8 @@ class Node(msgspec.Struct, eq=False, gc=False):
     turn_key: tuple[str, str] | None = None
     """What it was joined by."""
     own_rewrites: int = 0
+    saved: Row | None = None
+    """Its row as it is on record."""
     saved_last_us: int = 0
     """`last_us` when the batch began."""
     linked: tuple[Any, ...] | None = None
@@ -160,6 +162,7 @@ class Node(msgspec.Struct, eq=False, gc=False):
     def of(cls, row: Iterable[Any]) -> Node:
         """A scope as it is on record."""
         node = cls(*row)
+        node.saved = tuple(row)
         if node.state:
             node.home_state, node.logical_state = _read_state(node.state)
         if node.home_state is not None:
@@ -176,7 +179,8 @@ class Node(msgspec.Struct, eq=False, gc=False):
         node.added_to, node.added_up_to, node.added_call_to = node.turn_uuid, node.parent_turn_uuid, node.logical_uuid
         return node
 
-    def row(self) -> list[Any]:
+    def save(self) -> tuple[Row, Row | None]:
+        """Its row as it is to be written, and as it was before."""
         if self.home_state is not None:
             self.home_state.rewrites = self.own_rewrites
         else:
@@ -185,8 +189,8 @@ class Node(msgspec.Struct, eq=False, gc=False):
             self.state = _write((self.home_state, self.logical_state))
         else:
             self.state = None
-        self.saved_last_us = self.last_us
-        return list(msgspec.structs.astuple(self)[:_COLUMNS])
+        before, self.saved, self.saved_last_us = self.saved, msgspec.structs.astuple(self)[:_COLUMNS], self.last_us
+        return self.saved, before
 
     def home(self) -> Home:
         if self.home_state is None:

@@ -182,7 +182,7 @@ class Recorder(Projection):
         )
         tables.flag_events([(flags, seq) for seq, flags in self._flagged.items()])
         self.chunks.flush({node.uuid for node in changed if node.end_seq is not None})
-        tables.put_scopes([node.row() for node in changed])
+        tables.put_scopes([node.save() for node in changed])
         tables.put_rewrites(self.rewrites)
         tables.commit(self._seq, content_id, ledger[2], ledger[3])
         self.store.committed()

@@ -15,77 +15,17 @@ from typing import Any, Final
 from django.db import InterfaceError, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from relayweb.recording import postgres
+from relayweb.recording import postgres, scope_rows
+from relayweb.recording.scope_rows import SCOPE_COLUMNS
 
-SCOPE_COLUMNS: Final = (
-    "uuid",
-    "seq",
-    "start_seq",
-    "end_seq",
-    "parent_uuid",
-    "turn_uuid",
-    "parent_turn_uuid",
-    "logical_uuid",
-    "joined_uuid",
-    "top",
-    "role",
-    "is_session",
-    "is_turn",
-    "is_home",
-    "category",
-    "name",
-    "status",
-    "outcome",
-    "flags",
-    "start_us",
-    "end_us",
-    "last_us",
-    "arrived_us",
-    "session_id",
-    "turn_id",
-    "profile",
-    "api_request_id",
-    "call_role",
-    "tool_call_id",
-    "provider",
-    "model",
-    "api_mode",
-    "attempt",
-    "streaming",
-    "ttft_us",
-    "chunk_count",
-    "finish_reason",
-    "stream_finish_reason",
-    "input_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "cache_write_tokens",
-    "reasoning_tokens",
-    "total_tokens",
-    "usage_complete",
-    "cost_pusd",
-    "wasted_pusd",
-    "price_version",
-    "error_type",
-    "error_status",
-    "error_message",
-    "logical_calls",
-    "attempts",
-    "retries",
-    "rewrites",
-    "tools",
-    "subagents",
-    "model_names",
-    "provider_names",
-    "asked",
-    "state",
-)
 _SCOPE_UUIDS = [i for i, c in enumerate(SCOPE_COLUMNS) if c == "uuid" or c.endswith("_uuid")]
 _SCOPE_BOOLS = [
     i
     for i, c in enumerate(SCOPE_COLUMNS)
     if c in ("top", "is_session", "is_turn", "is_home", "streaming", "usage_complete")
 ]
+# Without an adapter of its own, sqlite3 looks in vain for two methods of each value that is bound.
+sqlite3.register_adapter(bytes, bytes)
 _PRAGMAS = ("busy_timeout=1000", "cache_size=-32000", "temp_store=MEMORY")
 _EVENT_COLUMNS = ("seq", "uuid", "kind", "digest", "mark_of", "at_ns", "flags", "body")
 _CONTENT_COLUMNS = ("id", "digest", "kind", "size", "body")
@@ -142,11 +82,7 @@ class Tables:
         self._mark = "%s" if self.postgres else "?"
         self._tuned: Any = None
         columns = ", ".join(SCOPE_COLUMNS)
-        updates = ", ".join(f"{c} = excluded.{c}" for c in SCOPE_COLUMNS[1:])
         self._select_scope = f"SELECT {columns} FROM recording_scope WHERE "
-        self._upsert_scope = (
-            self._insert("recording_scope", SCOPE_COLUMNS) + f" ON CONFLICT (uuid) DO UPDATE SET {updates}"
-        )
         self._insert_event = self._insert("recording_event", _EVENT_COLUMNS)
         self._insert_content = self._insert("recording_content", _CONTENT_COLUMNS)
         self._insert_block = self._insert("recording_chunkblock", _BLOCK_COLUMNS)
@@ -306,8 +242,10 @@ class Tables:
                     values[i] = bool(values[i])
         return values
 
-    def put_scopes(self, rows: list[list[Any]]) -> None:
+    def put_scopes(self, changes: Sequence[tuple[scope_rows.Row, scope_rows.Row | None]]) -> None:
+        """Write rows, each given as it is now and as it is on record (None for a new one)."""
         if self.postgres:
+            rows = [list(row) for row, _ in changes]
             for row in rows:
                 for i in _SCOPE_UUIDS:
                     row[i] = self.uuid_in(row[i])
@@ -316,7 +254,7 @@ class Tables:
                 self._run("DELETE FROM recording_scope WHERE uuid = ANY(%s)", [[row[0] for row in rows]])
             postgres.copy(self.connection, "recording_scope", SCOPE_COLUMNS, rows)
             return
-        self._many(self._upsert_scope, rows)
+        scope_rows.write(changes, self._many)
 
     # Events
 
