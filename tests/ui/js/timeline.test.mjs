@@ -1,7 +1,10 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { clock, money, short, span } from "../../../relayweb/ui/static/relayweb/format.js";
-import { drawAxis, drawLanes, nodeAt, timeScale } from "../../../relayweb/ui/static/relayweb/turn/drawing.js";
+import { areaWords, drawArea, within } from "../../../relayweb/ui/static/relayweb/turn/area.js";
+import { drawAxis } from "../../../relayweb/ui/static/relayweb/turn/axis.js";
+import { drawLanes, nodeAt, timeScale } from "../../../relayweb/ui/static/relayweb/turn/drawing.js";
+import { STRAIGHT, idle, pressed, waited } from "../../../relayweb/ui/static/relayweb/turn/gaps.js";
 import { layout } from "../../../relayweb/ui/static/relayweb/turn/lanes.js";
 import { brushPart, drawBrush, drawMiniature } from "../../../relayweb/ui/static/relayweb/turn/minimap.js";
 import { chunksBy, openAt } from "../../../relayweb/ui/static/relayweb/turn/past.js";
@@ -177,4 +180,63 @@ test("what was open at a moment is what had begun and not ended", () => {
   assert.deepEqual(open(-1), []);
   assert.equal(chunksBy({ t: Float64Array.from([1, 2, 3, 0]), count: 3 }, 2), 2);
   assert.equal(chunksBy(undefined, 2), 0);
+});
+
+const quiet = () => model([
+  ["turn", null, "turn", "t", "ok", 0, 100],
+  ["a", "turn", "tool", "x", "ok", 0, 10],
+  ["b", "turn", "tool", "x", "ok", 60, 70],
+  ["c", "turn", "tool", "x", "ok", 70.1, 90],
+]);
+
+test("time in which nothing worked is found, short gaps left alone", () => {
+  const gaps = idle(quiet());
+  assert.deepEqual(gaps, [[10, 60], [90, 100]]);
+  assert.equal(waited(gaps), 60);
+});
+
+test("a turn that still runs has no gap at its end", () => {
+  const m = model([["turn", null, "turn", "t", "running", 0, null], ["a", "turn", "tool", "x", "ok", 0, 10], ["b", "turn", "tool", "x", "ok", 60, 70]]);
+  m.latest = 100;
+  m.turn = { ...m.turn, status: "running" };
+  assert.deepEqual(idle(m), [[10, 60]]);
+});
+
+test("pressed time goes there and back, keeps its order and gives work the room", () => {
+  const warp = pressed([[10, 60], [90, 100]], 100);
+  let before = -1;
+  for (let t = 0; t <= 110; t += 0.5) {
+    assert.ok(Math.abs(warp.real(warp.drawn(t)) - t) < 1e-9, String(t));
+    assert.ok(warp.drawn(t) > before);
+    before = warp.drawn(t);
+  }
+  assert.ok(Math.abs(warp.drawn(10) - warp.drawn(0) - 10) < 1e-9);
+  assert.ok(warp.drawn(100) < 50);
+  assert.equal(pressed([], 10), STRAIGHT);
+  assert.ok(Number.isNaN(warp.drawn(NaN)));
+});
+
+test("on a pressed axis a press still finds the span under it, and ticks stay out of the folds", () => {
+  const m = quiet();
+  const scene = { ...sceneOf(m), warp: pressed(idle(m), 100) };
+  const view = { from: 0, to: 100 };
+  const x = timeScale(view, size, scene.warp);
+  const row = scene.laneOf[m.find("b")];
+  assert.equal(nodeAt(scene, view, size, x(65), row * size.lane + 12), m.find("b"));
+  const ctx = recorder();
+  drawAxis(ctx, scene, view, size, palette);
+  const words = ctx.calls.filter(([name]) => name === "fillText").map(([, text]) => text);
+  assert.ok(words.includes("50.0 s"), words.join());
+  assert.ok(!words.some((word) => ["20 s", "30 s", "40 s"].includes(word)), words.join());
+  drawLanes(ctx, scene, view, size, palette);
+});
+
+test("a chosen stretch says how long it is and what lies in it", () => {
+  const m = quiet();
+  const scene = sceneOf(m);
+  assert.deepEqual(within(scene.lanes, 5, 65), { attempts: 0, tools: 2 });
+  assert.equal(areaWords(scene.lanes, 5, 65), "1 m 0 s · 2 tools");
+  const ctx = recorder();
+  drawArea(ctx, scene, { from: 5, to: 65 }, timeScale({ from: 0, to: 100 }, size), size, palette);
+  assert.ok(ctx.calls.some(([name, text]) => name === "fillText" && text.includes("2 tools")));
 });

@@ -10,7 +10,9 @@ const KINDS = {
   attempts: { series: [["attempts", "attempts", "k-call", "bars"], ["failed", "failed", "st-failed", "bars"]], format: short },
   share: { series: [["failed_share", "failed", "st-failed"], ["retried_share", "retried", "st-interrupted"]], format: (value) => `${value.toFixed(1)} %` },
   latency: { series: [["latency_p50_us", "p50", "k-llm"], ["latency_p95_us", "p95", "k-agent"]], format: seconds },
-  ttft: { series: [["ttft_p50_us", "p50", "k-llm"]], format: seconds },
+  ttft: { series: [["ttft_p50_us", "p50", "k-llm"], ["ttft_p95_us", "p95", "k-agent"]], format: seconds },
+  gaps: { series: [["gap_p50_us", "p50", "k-llm"], ["gap_p95_us", "p95", "k-agent"]], format: seconds },
+  stalls: { series: [["stalls", "stalls", "st-interrupted", "bars"]], format: short },
   tokens: { series: [["tokens", "read and written", "k-llm"]], format: short },
   cost: { series: [["cost_usd", "cost", "k-llm"], ["wasted_usd", "wasted", "st-failed"]], format: (value) => (value > 0 && value < 0.001 ? `$${value.toFixed(6)}` : money(value)) },
 };
@@ -55,8 +57,7 @@ function chart(figure, answer, told, palette) {
   plot.over.addEventListener("click", () => {
     const at = plot.cursor.idx;
     if (at === null || at === undefined || !answer.points.attempts[at]) return;
-    const kept = host.dataset.q.split(" ").filter((term) => term && !/^-?(since|until):/.test(term));
-    const q = [...kept, `since:${moment(told.at_us[at])}`, `until:${moment(told.at_us[at] + told.width_us)}`].join(" ");
+    const q = [host.dataset.q, `since:${moment(told.at_us[at])}`, `until:${moment(told.at_us[at] + told.width_us)}`].join(" ").trim();
     location.assign(`${host.dataset.list}?${new URLSearchParams({ q })}`);
   });
   caption.id = `chart-${figure.dataset.kind}`;

@@ -1,14 +1,13 @@
 // Draws the lanes of a turn. Pure: model, lanes and colours in, pixels out; work is bounded by pixels, not by spans.
-import { clock, span } from "../format.js";
+import { span } from "../format.js";
+import { laneName, overline } from "./gutter.js";
 import { BLOCKED, CANCELLED, FAILED, INTERRUPTED, KINDS, LLM, OK, RUNNING, SCOPE, STATUSES, TOOL, stalls } from "./model.js";
-import { barcode, box, cross, diamond, fitted, hatch, lowerBound, octagon, scale, stallBand, textWidth, ticks } from "./shapes.js";
+import { axisTicks, barcode, box, cross, diamond, fitted, font, hatch, lowerBound, octagon, scale, stallBand, textWidth } from "./shapes.js";
 import { beside } from "./words.js";
 
 const THIN = 3; // px: below it a span is a tick
 const SLIM = 14; // px: below it a span is a plain box
 const MARGIN = { left: 10, right: 64 };
-
-const font = (palette, weight = 400, px = 11) => `${weight} ${px}px ${palette.font}`;
 
 /** Where time runs on a canvas of this size. */
 export function bounds(size) {
@@ -16,9 +15,9 @@ export function bounds(size) {
   return { left: size.gutter + (narrow ? 8 : MARGIN.left), right: size.width - (narrow ? 8 : MARGIN.right) };
 }
 
-export function timeScale(view, size) {
+export function timeScale(view, size, warp = null) {
   const { left, right } = bounds(size);
-  return scale(view, left, right);
+  return scale(view, left, right, warp);
 }
 
 const laneTop = (row, size) => row * size.lane - size.top;
@@ -29,22 +28,45 @@ export function rowsInView(lanes, size) {
 
 /**
  * @param ctx CanvasRenderingContext2D in CSS pixels
- * @param scene {model, lanes, laneOf, now, selected}: now in seconds, NaN when nothing runs; selected a node or -1
+ * @param scene {model, lanes, laneOf, now, selected, warp}: now in seconds, NaN when nothing runs; selected a node or -1; warp of gaps.js
  * @param view {from, to} in seconds
  * @param size {width, height, top, gutter, lane} in CSS pixels; top is what is scrolled away
  */
 export function drawLanes(ctx, scene, view, size, palette) {
-  const frame = { ctx, scene, view, size, palette, edge: bounds(size), x: timeScale(view, size), narrow: size.gutter === 0 };
+  const frame = { ctx, scene, view, size, palette, edge: bounds(size), x: timeScale(view, size, scene.warp), narrow: size.gutter === 0 };
   const [first, last] = rowsInView(scene.lanes, size);
   groups(frame, first, last);
   chosenRow(frame, 0.75, size.gutter, size.width);
-  const { list } = ticks(view.from, view.to, frame.edge.right - frame.edge.left);
+  folds(frame);
+  const { list } = axisTicks(view, frame.edge.right - frame.edge.left, scene.warp);
   ctx.fillStyle = palette.line;
   for (const t of list) ctx.fillRect(Math.round(frame.x(t)), 0, 1, size.height);
   for (let row = first; row < last; row += 1) drawLane(frame, scene.lanes[row], row);
   nowLine(frame);
-  if (frame.narrow) for (let row = first; row < last; row += 1) overline(frame, scene.lanes[row], row);
+  if (frame.narrow) for (let row = first; row < last; row += 1) overline(frame, scene.lanes[row], laneTop(row, size));
   else gutter(frame, first, last);
+}
+
+/** Where time is pressed together: a column with dashed edges. */
+function folds({ ctx, scene, view, size, palette, x, edge }) {
+  for (const [from, to] of scene.warp?.gaps ?? []) {
+    if (to < view.from || from > view.to) continue;
+    const left = Math.max(Math.round(x(from)) + 0.5, edge.left);
+    const right = Math.min(Math.round(x(to)) - 0.5, edge.right);
+    ctx.globalAlpha = 0.6;
+    ctx.fillStyle = palette["surface-3"];
+    ctx.fillRect(left, 0, right - left, size.height);
+    ctx.globalAlpha = 1;
+    ctx.strokeStyle = palette["line-2"];
+    ctx.setLineDash([2, 3]);
+    ctx.beginPath();
+    for (const px of [left, right]) {
+      ctx.moveTo(px, 0);
+      ctx.lineTo(px, size.height);
+    }
+    ctx.stroke();
+    ctx.setLineDash([]);
+  }
 }
 
 function chosenRow({ ctx, scene, size, palette }, alpha, left, right) {
@@ -417,23 +439,6 @@ function nowLine({ ctx, scene, size, palette, x }) {
   ctx.fillRect(px, 0, 1, size.height);
 }
 
-/** On phones the name of a lane stands above its bars. */
-function overline({ ctx, size, palette }, lane, row) {
-  const top = laneTop(row, size) + 9;
-  ctx.textBaseline = "middle";
-  ctx.textAlign = "left";
-  const face = font(palette, 500);
-  const left = 8 + Math.min(lane.depth, 4) * 6;
-  const title = fitted(ctx, face, lane.name, size.width * 0.5);
-  ctx.font = face;
-  ctx.fillStyle = palette["text-2"];
-  ctx.fillText(title, left, top);
-  const used = textWidth(ctx, face, title);
-  ctx.font = font(palette);
-  ctx.fillStyle = palette["text-3"];
-  ctx.fillText(fitted(ctx, font(palette), lane.note, size.width - left - used - 20), left + used + 6, top);
-}
-
 function gutter(frame, first, last) {
   const { ctx, scene, size, palette } = frame;
   ctx.fillStyle = palette.surface;
@@ -444,90 +449,12 @@ function gutter(frame, first, last) {
   for (let row = first; row < last; row += 1) laneName(frame, scene.lanes[row], laneTop(row, size) + size.lane / 2 + 0.5);
 }
 
-export const gutterIndent = (lane) => 12 + Math.min(lane.depth, 5) * 14;
-
-function laneName({ ctx, size, palette }, lane, mid) {
-  let left = gutterIndent(lane);
-  if (lane.fold) {
-    ctx.strokeStyle = palette["text-3"];
-    ctx.lineWidth = 1.3;
-    ctx.beginPath();
-    const turned = lane.fold === "open" ? [[0, -2], [3.5, 1.5], [7, -2]] : [[2, -3.5], [5.5, 0], [2, 3.5]];
-    turned.forEach(([dx, dy], k) => (k ? ctx.lineTo(left + dx, mid + dy) : ctx.moveTo(left + dx, mid + dy)));
-    ctx.stroke();
-  }
-  if (!lane.name) return;
-  left += 12;
-  ctx.fillStyle = palette[KINDS[lane.kind]];
-  ctx.fillRect(left, mid - 5, 3, 10);
-  left += 9;
-  ctx.textAlign = "left";
-  ctx.textBaseline = "middle";
-  const face = font(palette, lane.fold || lane.depth === 0 ? 500 : 400, 12);
-  const title = fitted(ctx, face, lane.name, size.gutter - left - 8);
-  const used = textWidth(ctx, face, title);
-  ctx.font = face;
-  ctx.fillStyle = lane.depth > 1 ? palette["text-2"] : palette.text;
-  ctx.fillText(title, left, mid);
-  const note = lane.note ? fitted(ctx, font(palette), lane.note, size.gutter - left - used - 14) : "";
-  ctx.font = font(palette);
-  ctx.fillStyle = palette["text-3"];
-  if (note) ctx.fillText(note, left + used + 6, mid);
-}
-
-export function drawAxis(ctx, scene, view, size, palette) {
-  const narrow = size.gutter === 0;
-  const x = timeScale(view, size);
-  const { list, step } = ticks(view.from, view.to, size.width - size.gutter);
-  const now = x(scene.now);
-  ctx.font = font(palette);
-  ctx.textBaseline = "middle";
-  ctx.textAlign = "left";
-  for (const t of list) {
-    const px = Math.round(x(t));
-    ctx.fillStyle = palette["line-2"];
-    ctx.fillRect(px, 14, 1, 8);
-    const text = clock(t, step);
-    if (Math.abs(px + 4 + textWidth(ctx, font(palette), text) / 2 - now) < 48) continue;
-    if (px + 4 + textWidth(ctx, font(palette), text) > size.width) continue;
-    ctx.fillStyle = palette["text-3"];
-    ctx.fillText(text, px + 4, 11);
-  }
-  if (!Number.isNaN(now)) flag(ctx, `now ${clock(scene.now, 0.1)}`, now, size, palette.accent, palette);
-  const then = x(scene.at ?? NaN);
-  if (!Number.isNaN(then)) flag(ctx, clock(scene.at, 0.01), then, size, palette.ink, palette);
-  if (narrow) return;
-  ctx.fillStyle = palette.surface;
-  ctx.fillRect(0, 0, size.gutter, 22);
-  ctx.fillStyle = palette.line;
-  ctx.fillRect(size.gutter - 1, 0, 1, 22);
-  ctx.fillStyle = palette["text-3"];
-  ctx.font = font(palette);
-  ctx.textAlign = "left";
-  ctx.fillText("time since the turn began", 12, 11);
-}
-
-/** A time on the axis, in a box as wide as its longest like, so that it does not tremble while it counts. */
-function flag(ctx, text, at, size, colour, palette) {
-  const face = font(palette, 500);
-  const width = textWidth(ctx, face, text.replace(/\d/g, "0")) + 10;
-  if (at < size.gutter || at > size.width + width) return;
-  const left = Math.min(Math.max(at - width / 2, size.gutter + 2), size.width - width - 2);
-  ctx.fillStyle = colour;
-  box(ctx, left, 3, width, 16, 3);
-  ctx.fill();
-  ctx.font = face;
-  ctx.textAlign = "left";
-  ctx.fillStyle = palette.surface;
-  ctx.fillText(text, left + 5, 11.5);
-}
-
 /** Which node is under a point, -1 for none; the nearest of the lane within four pixels. */
 export function nodeAt(scene, view, size, px, py) {
   const row = Math.floor((py + size.top) / size.lane);
   const lane = scene.lanes[row];
   if (!lane || px < size.gutter) return -1;
-  const x = timeScale(view, size);
+  const x = timeScale(view, size, scene.warp);
   let best = -1;
   let nearest = 5;
   for (let k = lowerBound(lane.ends, x.invert(px - 9)); k < lane.items.length && x(lane.starts[k]) <= px + 9; k += 1) {

@@ -6,6 +6,8 @@ import { splitters } from "../splitters.js";
 import { Inspector } from "./inspector.js";
 import { LLM, RUNNING, STATUSES, TurnModel } from "./model.js";
 import { Moment } from "./moment.js";
+import { Sheet } from "./sheet.js";
+import { waited } from "./gaps.js";
 import "./timeline.js";
 import { element, glyph } from "./tree.js";
 import { attemptsOf, name } from "./words.js";
@@ -14,6 +16,7 @@ const page = document.querySelector("[data-turn]");
 const { turn: uuid, frame: frameUrl, chunks: chunksUrl, socket, scopes: scopeUrl } = page.dataset;
 const tree = page.querySelector("relay-tree");
 const timeline = page.querySelector("relay-timeline");
+const sheet = new Sheet(page.querySelector("#spans"));
 const model = new TurnModel();
 const state = readUrl();
 let live = null;
@@ -24,7 +27,7 @@ function readUrl() {
   const query = new URLSearchParams(location.search);
   const get = (key) => query.get(key) ?? undefined;
   const number = (key) => (query.has(key) && Number.isFinite(Number(query.get(key))) ? Number(query.get(key)) : undefined);
-  return { s: get("s"), tab: get("tab"), form: get("form"), a: get("a"), b: get("b"), against: get("against"), diff: get("diff"), from: number("from"), to: number("to"), view: get("view") };
+  return { s: get("s"), tab: get("tab"), form: get("form"), a: get("a"), b: get("b"), against: get("against"), diff: get("diff"), from: number("from"), to: number("to"), view: get("view"), press: get("press") };
 }
 
 function writeUrl(push = false) {
@@ -80,7 +83,8 @@ function spread(done) {
   if (!(done.shape || done.nodes || done.chunks)) return;
   if (done.shape) {
     chase();
-    renewTable();
+    sheet.renew();
+    showWaited();
   }
   tree.update(done);
   timeline.update(done);
@@ -179,6 +183,7 @@ function select(i, { push = true, from = null, chased = false } = {}) {
   if (!same) Object.assign(state, { s: next, a: undefined, b: undefined, against: undefined, diff: undefined, form: undefined });
   tree.select(i);
   timeline.select(i, from !== timeline);
+  sheet.reveal([next, ...Array.from(attemptsOf(model, i), (at) => model.col.uuid[at])]);
   if (!same) {
     writeUrl(push);
     inspector.show();
@@ -247,39 +252,36 @@ function showFollow() {
   button.hidden = !model.running && !timeline.follow;
 }
 
+/** How long nothing worked, and whether that is pressed together. */
+function showWaited() {
+  const box = page.querySelector("[data-waited]");
+  timeline.settleLanes();
+  const seconds = waited(timeline.gaps);
+  box.hidden = !seconds;
+  if (!seconds) return;
+  box.querySelector("span").textContent = `${span(seconds)} of waiting, ${Math.round((100 * seconds) / Math.max(model.latest, 1e-9))} %`;
+  const button = box.querySelector("button");
+  button.setAttribute("aria-pressed", String(timeline.press));
+  button.textContent = timeline.press ? "Compressed" : "Compress";
+}
+
+function compress(on = !timeline.press) {
+  state.press = on ? "1" : undefined;
+  timeline.compress(on);
+  writeUrl();
+  showWaited();
+}
+
 /** The same turn as "lanes", "table" or "transcript". */
 function show(view) {
   const others = ["table", "transcript"];
   state.view = others.includes(view) ? view : undefined;
   writeUrl();
-  const table = page.querySelector("#spans");
-  table.hidden = !state.view;
   timeline.hidden = Boolean(state.view);
-  for (const button of page.querySelectorAll("[data-view]")) button.setAttribute("aria-pressed", String(button.dataset.view === (state.view ?? "lanes")));
-  if (state.view) loadTable(table.dataset[state.view]);
-  else timeline.dirty();
-}
-
-let shownUrl = "";
-let renewing = 0;
-/** Table and transcript are made by the server: while the turn grows they are fetched anew, at most every second and a half. */
-function renewTable() {
-  if (!state.view || renewing) return;
-  renewing = setTimeout(() => {
-    renewing = 0;
-    const table = page.querySelector("#spans");
-    if (state.view && !table.contains(document.activeElement)) loadTable(shownUrl, table.scrollTop);
-  }, 1500);
-}
-
-async function loadTable(url, scrollTop = 0) {
-  shownUrl = url;
-  const table = page.querySelector("#spans");
-  const answer = await fetch(url).catch(() => null);
-  if (!answer?.ok) return;
-  const parsed = new DOMParser().parseFromString(await answer.text(), "text/html");
-  table.replaceChildren(...parsed.body.childNodes);
-  table.scrollTop = scrollTop;
+  page.dataset.view = state.view ?? "lanes";
+  for (const button of page.querySelectorAll("[data-view]")) button.setAttribute("aria-pressed", String(button.dataset.view === page.dataset.view));
+  sheet.show(state.view);
+  if (!state.view) timeline.dirty();
 }
 
 const verbs = {
@@ -287,6 +289,7 @@ const verbs = {
   in: () => timeline.zoom(1 / 1.4),
   out: () => timeline.zoom(1.4),
   follow: () => follow(!timeline.follow),
+  compress: () => compress(),
   error: () => nextError(),
   slowest,
   "fold-all": () => tree.foldAll(false),
@@ -303,10 +306,12 @@ const keys = {
   a: () => timeline.pan(-0.15),
   d: () => timeline.pan(0.15),
   f: verbs.fit,
+  c: verbs.compress,
+  z: () => timeline.back(),
   F: () => timeline.selected >= 0 && timeline.fitTo(timeline.selected),
   ",": () => (moment.open ? stepMoment(-1) : stepTime(-1)),
   ".": () => (moment.open ? stepMoment(1) : stepTime(1)),
-  Escape: () => moment.open && moment.close(),
+  Escape: () => moment.close(),
   e: () => nextError(1),
   E: () => nextError(-1),
   S: slowest,
@@ -358,7 +363,7 @@ function listen() {
     if (!button) return;
     if (button.dataset.verb in verbs) verbs[button.dataset.verb]();
     else if (button.dataset.view) show(button.dataset.view);
-    else if (button.dataset.page) loadTable(button.dataset.page);
+    else if (button.dataset.page) sheet.load(button.dataset.page);
     else if (button.dataset.selectRow) selectUuid(button.dataset.selectRow);
     else return;
     button.closest("details.menu")?.removeAttribute("open");
@@ -379,6 +384,7 @@ function listen() {
   });
   window.addEventListener("keydown", (event) => {
     if (typing(event) || !(event.key in keys)) return;
+    if (event.key === "Escape" && !moment.open) return;
     if (event.key.startsWith("Arrow") && document.activeElement !== document.body) return;
     event.preventDefault();
     event.stopImmediatePropagation();
@@ -398,6 +404,8 @@ function restore(old = {}) {
     timeline.fitted = false;
     timeline.view = { from: state.from, to: state.to };
   } else timeline.fitted = true;
+  if (timeline.press !== Boolean(state.press)) timeline.compress(Boolean(state.press));
+  showWaited();
   timeline.settle();
   if (i >= 0) {
     // What the page chose by itself stays out of the URL: an hour later it would choose something else.

@@ -1,11 +1,17 @@
 // The signs of the timeline: bar, barcode, hatch, ◆, ⛔ and the rest. Pure: numbers and colours in, pixels out.
 import { CHUNK_KINDS } from "./model.js";
 
-/** Seconds to CSS pixels. `x.invert` goes back, `x.perSecond` is the slope. */
-export function scale(view, left, right) {
-  const perSecond = (right - left) / Math.max(view.to - view.from, 1e-9);
-  const x = (t) => left + (t - view.from) * perSecond;
-  x.invert = (px) => view.from + (px - left) / perSecond;
+export const SHORTEST = 2e-5; // s: the closest zoom
+
+export const font = (palette, weight = 400, px = 11) => `${weight} ${px}px ${palette.font}`;
+
+/** Seconds to CSS pixels. `x.invert` goes back, `x.perSecond` is the slope; a warp (gaps.js) presses gaps together. */
+export function scale(view, left, right, warp = null) {
+  const bent = warp?.gaps.length > 0;
+  const [from, to] = bent ? [warp.drawn(view.from), warp.drawn(view.to)] : [view.from, view.to];
+  const perSecond = (right - left) / Math.max(to - from, 1e-9);
+  const x = bent ? (t) => left + (warp.drawn(t) - from) * perSecond : (t) => left + (t - from) * perSecond;
+  x.invert = bent ? (px) => warp.real(from + (px - left) / perSecond) : (px) => from + (px - left) / perSecond;
   x.perSecond = perSecond;
   return x;
 }
@@ -20,6 +26,20 @@ export function ticks(from, to, width, gap = 84) {
   const list = [];
   const first = Math.ceil(from / step - 1e-9) + 0; // + 0: no −0
   for (let n = first; n * step <= to + step * 1e-9 && list.length < 200; n += 1) list.push(n * step);
+  return { step, list };
+}
+
+/** Round times of a view; where gaps are pressed, only those outside them. */
+export function axisTicks(view, width, warp = null) {
+  const gaps = warp?.gaps.filter(([from, to]) => to > view.from && from < view.to) ?? [];
+  if (!gaps.length) return ticks(view.from, view.to, width);
+  const { step } = ticks(0, warp.drawn(view.to) - warp.drawn(view.from), width);
+  const list = [];
+  let from = view.from;
+  for (const [start, end] of [...gaps, [view.to, view.to]]) {
+    for (let n = Math.ceil(from / step - 1e-9) + 0; n * step <= start && list.length < 400; n += 1) list.push(n * step);
+    from = end;
+  }
   return { step, list };
 }
 

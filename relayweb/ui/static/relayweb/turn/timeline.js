@@ -1,21 +1,24 @@
 // <relay-timeline>: minimap, axis and lanes on canvas. Holds view and pointer; layout and drawing are pure, in their own files.
 import { clock } from "../format.js";
 import { context2d, onThemeChange, readPalette } from "../palette.js";
-import { drawAxis, drawLanes, gutterIndent, nodeAt, rowsInView, timeScale } from "./drawing.js";
+import { drawAxis } from "./axis.js";
+import { drawLanes, rowsInView, timeScale } from "./drawing.js";
+import { STRAIGHT, idle, pressed } from "./gaps.js";
+import { drawArea } from "./area.js";
+import { gestures } from "./gestures.js";
 import { layout } from "./lanes.js";
-import { MINI, brushPart, drawBrush, drawMiniature, miniScale } from "./minimap.js";
+import { MINI, drawBrush, drawMiniature } from "./minimap.js";
 import { LLM, RUNNING } from "./model.js";
-import { lowerBound } from "./shapes.js";
-import { tip } from "./words.js";
+import { SHORTEST, lowerBound } from "./shapes.js";
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
-const SHORTEST = 2e-5; // s: the closest zoom
+const PAST = 20; // views that can be gone back to
 const STREAM_WIDTH = 24; // px from which a bar shows its chunks
 
 class RelayTimeline extends HTMLElement {
   /** @param model TurnModel @param {{now: () => number, load: (nodes: number[]) => void}} source now in seconds, NaN when all is over */
   bind(model, source) {
-    Object.assign(this, { model, source, folds: new Map(), view: { from: 0, to: 1 }, selected: -1, hovered: -1, follow: false, fitted: true, at: NaN });
+    Object.assign(this, { model, source, folds: new Map(), view: { from: 0, to: 1 }, selected: -1, hovered: -1, follow: false, fitted: true, at: NaN, warp: STRAIGHT, gaps: [], press: false, past: [], area: null });
     this.tabIndex = 0;
     for (const part of ["mini", "axis", "lanes", "over"]) {
       this[part] = document.createElement("canvas");
@@ -45,7 +48,7 @@ class RelayTimeline extends HTMLElement {
       this.dirty();
     }).observe(this);
     this.scroller.addEventListener("scroll", () => this.dirty());
-    this.listen();
+    gestures(this);
     this.relay();
     setInterval(() => this.grow(), calm.matches ? 1000 : 100);
   }
@@ -66,9 +69,25 @@ class RelayTimeline extends HTMLElement {
   relay() {
     this.relaying = false;
     const { lanes, laneOf } = layout(this.model, this.folds);
-    Object.assign(this, { rows: lanes, laneOf });
+    Object.assign(this, { rows: lanes, laneOf, gaps: idle(this.model) });
+    this.warp = this.press ? pressed(this.gaps, this.domain) : STRAIGHT;
     this.picture = null;
     this.dirty();
+  }
+
+  /** The lanes as the data is now, not as it was drawn last. */
+  settleLanes() {
+    if (this.relaying) this.relay();
+  }
+
+  /** Presses the time in which nothing worked together, or lets it have its length again. */
+  compress(on) {
+    this.press = on;
+    this.relay();
+  }
+
+  get x() {
+    return timeScale(this.view, this.size, this.warp);
   }
 
   /** While something runs its bar grows; nothing is drawn when nobody looks or nothing runs. */
@@ -98,14 +117,14 @@ class RelayTimeline extends HTMLElement {
   }
 
   draw() {
-    if (this.relaying) this.relay();
+    this.settleLanes();
     if (!this.clientWidth) return;
     this.settle();
     const size = this.size;
     this.spacer.style.height = `${Math.max(0, size.full - size.height)}px`;
     this.window.style.height = `${size.height}px`;
     const now = this.source.now();
-    this.scene = { model: this.model, lanes: this.rows, laneOf: this.laneOf, now, selected: this.selected, chosen: this.rowOf(this.selected), at: this.at };
+    this.scene = { model: this.model, lanes: this.rows, laneOf: this.laneOf, now, selected: this.selected, chosen: this.rowOf(this.selected), at: this.at, warp: this.warp };
     drawLanes(context2d(this.lanes, size.width, size.height), this.scene, this.view, size, this.palette);
     drawAxis(context2d(this.axis, size.width, 22), this.scene, this.view, size, this.palette);
     this.drawMini(size.width);
@@ -118,9 +137,10 @@ class RelayTimeline extends HTMLElement {
     const { domain } = this;
     if (this.fitted) this.view = { from: 0, to: domain };
     else if (this.follow && !Number.isNaN(this.source.now())) {
-      const length = this.view.to - this.view.from;
+      const { drawn, real } = this.warp;
+      const length = drawn(this.view.to) - drawn(this.view.from);
       const to = this.source.now() + length * 0.03;
-      if (to > this.view.to || this.view.to - to > length * 0.5) this.view = { from: to - length, to };
+      if (to > this.view.to || this.view.to - to > length * 0.5) this.view = { from: real(drawn(to) - length), to };
     }
   }
 
@@ -138,9 +158,10 @@ class RelayTimeline extends HTMLElement {
 
   drawHover(size) {
     const ctx = context2d(this.over, size.width, size.height);
+    if (this.area) drawArea(ctx, this.scene, this.area, this.x, size, this.palette);
     const row = this.rowOf(this.hovered);
     if (row < 0 || this.hovered === this.selected) return;
-    const x = timeScale(this.view, size);
+    const { x } = this;
     const left = Math.max(x(this.model.start[this.hovered]), size.gutter);
     const right = Math.min(x(this.model.endOr(this.hovered, this.source.now())), size.width);
     const mid = row * size.lane - size.top + size.lane / 2 + (size.gutter ? 0 : 8);
@@ -167,7 +188,7 @@ class RelayTimeline extends HTMLElement {
     this.wishing = setTimeout(() => {
       const wanted = [];
       const { model, view } = this;
-      const least = (STREAM_WIDTH * (view.to - view.from)) / Math.max(size.width - size.gutter, 1);
+      const least = STREAM_WIDTH / this.x.perSecond;
       const [first, last] = rowsInView(this.rows, size);
       for (let row = first; row < last && wanted.length < 32; row += 1) {
         const lane = this.rows[row];
@@ -216,7 +237,30 @@ class RelayTimeline extends HTMLElement {
   }
 
   zoom(factor, at = this.focus()) {
-    this.look(at - (at - this.view.from) * factor, at + (this.view.to - at) * factor);
+    const { drawn, real } = this.warp;
+    const [from, middle, to] = [this.view.from, at, this.view.to].map(drawn);
+    this.look(real(middle - (middle - from) * factor), real(middle + (to - middle) * factor));
+  }
+
+  /** Moves the view by seconds of the axis, pressed or not, no further than the turn. */
+  shift(by) {
+    const { drawn, real } = this.warp;
+    const [from, to, end] = [this.view.from, this.view.to, this.domain].map(drawn);
+    const kept = Math.max(-from, Math.min(by, end - to));
+    this.look(real(from + kept), real(to + kept));
+  }
+
+  /** Goes into a stretch of time; `back` comes out again. */
+  enter(from, to) {
+    this.past = [...this.past, this.fitted ? null : this.view].slice(-PAST);
+    this.stopFollowing();
+    this.look(from, to);
+  }
+
+  back() {
+    const before = this.past.pop();
+    if (before) this.look(before.from, before.to);
+    else this.fit();
   }
 
   /** Where keys zoom: at what is selected when it is in view, else in the middle. */
@@ -232,9 +276,8 @@ class RelayTimeline extends HTMLElement {
   }
 
   pan(share) {
-    const by = (this.view.to - this.view.from) * share;
     this.stopFollowing();
-    this.look(this.view.from + by, this.view.to + by);
+    this.shift((this.warp.drawn(this.view.to) - this.warp.drawn(this.view.from)) * share);
   }
 
   fit() {
@@ -247,8 +290,7 @@ class RelayTimeline extends HTMLElement {
   fitTo(i) {
     const [from, to] = [this.model.start[i], this.model.endOr(i, this.source.now())];
     const margin = Math.max((to - from) * 0.15, 0.002);
-    this.stopFollowing();
-    this.look(from - margin, to + margin);
+    this.enter(from - margin, to + margin);
   }
 
   stopFollowing() {
@@ -262,149 +304,11 @@ class RelayTimeline extends HTMLElement {
     this.relay();
   }
 
-  listen() {
-    this.pointers = new Map();
-    this.over.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
-    this.over.addEventListener("pointerdown", (event) => this.press(event));
-    this.over.addEventListener("pointermove", (event) => this.move(event));
-    for (const end of ["pointerup", "pointercancel"]) this.over.addEventListener(end, (event) => this.lift(event));
-    this.over.addEventListener("pointerleave", () => this.hover(-1));
-    this.over.addEventListener("dblclick", (event) => {
-      const i = this.nodeUnder(event);
-      if (i >= 0) this.fitTo(i);
-    });
-    this.mini.addEventListener("pointerdown", (event) => this.brush(event));
-    this.mini.addEventListener("pointermove", (event) => {
-      if (event.buttons) return;
-      const part = brushPart(this.view, this.domain, this.mini.clientWidth, event.offsetX);
-      this.mini.style.cursor = { from: "ew-resize", to: "ew-resize", both: "grab", new: "crosshair" }[part];
-    });
-    this.mini.addEventListener("dblclick", () => this.fit());
-    this.axis.addEventListener("pointerdown", (event) => {
-      this.axis.setPointerCapture(event.pointerId);
-      this.scrub(event);
-    });
-    this.axis.addEventListener("pointermove", (event) => {
-      if (event.buttons === 1) this.scrub(event);
-    });
-  }
-
-  nodeUnder(event) {
-    return this.scene ? nodeAt(this.scene, this.view, this.size, event.offsetX, event.offsetY) : -1;
-  }
-
-  wheel(event) {
-    if (event.ctrlKey || event.metaKey) {
-      event.preventDefault();
-      this.zoom(Math.exp(Math.max(-60, Math.min(60, event.deltaY)) * 0.006), timeScale(this.view, this.size).invert(event.offsetX));
-    } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      event.preventDefault();
-      this.pan((event.deltaX || event.deltaY) / this.clientWidth);
-    }
-  }
-
-  press(event) {
-    this.pointers.set(event.pointerId, event);
-    this.moved = false;
-    if (event.pointerType !== "touch") this.over.setPointerCapture(event.pointerId);
-  }
-
-  move(event) {
-    const before = this.pointers.get(event.pointerId);
-    if (!before) {
-      this.hover(this.nodeUnder(event), event);
-      return;
-    }
-    const x = timeScale(this.view, this.size);
-    if (this.pointers.size === 2) {
-      const other = [...this.pointers.values()].find((p) => p.pointerId !== event.pointerId);
-      const [old, now] = [Math.abs(before.clientX - other.clientX), Math.abs(event.clientX - other.clientX)];
-      if (old > 10 && now > 10) this.zoom(old / now, x.invert((event.offsetX + other.offsetX) / 2));
-      this.moved = true;
-    } else {
-      const by = event.clientX - before.clientX;
-      if (!this.moved && Math.abs(by) < 4) return;
-      this.moved = true;
-      this.hover(-1);
-      this.stopFollowing();
-      this.look(this.view.from - by / x.perSecond, this.view.to - by / x.perSecond);
-    }
-    this.pointers.set(event.pointerId, event);
-  }
-
-  lift(event) {
-    this.pointers.delete(event.pointerId);
-    if (this.moved || event.type === "pointercancel") return;
-    const size = this.size;
-    const lane = this.rows[Math.floor((event.offsetY + size.top) / size.lane)];
-    if (!lane) return;
-    const inName = event.offsetX < size.gutter || (!size.gutter && (event.offsetY + size.top) % size.lane < 16);
-    if (inName && lane.fold && event.offsetX < gutterIndent(lane) + 14) {
-      this.fold(lane);
-      return;
-    }
-    const i = inName ? (lane.packed ? -1 : lane.items[0]) : this.nodeUnder(event);
-    if (i >= 0) this.dispatchEvent(new CustomEvent("relay:select", { bubbles: true, detail: { node: i } }));
-  }
-
-  hover(i, event) {
-    if (this.hovered !== i) {
-      this.hovered = i;
-      if (this.scene) this.drawHover(this.size);
-      this.over.style.cursor = i >= 0 ? "pointer" : "";
-    }
-    this.tip.hidden = i < 0;
-    if (i < 0) return;
-    this.tip.replaceChildren(...tip(this.model, i, this.source.now()).map((line, k) => {
-      const p = document.createElement("p");
-      p.textContent = line;
-      if (!k) p.className = "strong";
-      return p;
-    }));
-    const box = this.getBoundingClientRect();
-    const below = event.clientY - box.top + 16;
-    this.tip.style.left = `${Math.max(4, Math.min(event.clientX - box.left + 12, box.width - this.tip.offsetWidth - 8))}px`;
-    this.tip.style.top = `${below + this.tip.offsetHeight > box.height ? below - this.tip.offsetHeight - 28 : below}px`;
-  }
-
-  /** Goes to a moment: the page then shows what was open at it. */
-  scrub(event) {
-    if (event.offsetX < this.size.gutter) return;
-    const last = Math.max(this.model.latest, this.source.now() || 0);
-    this.travel(Math.min(last, Math.max(0, timeScale(this.view, this.size).invert(event.offsetX))));
-  }
-
+  /** Shows a moment, NaN for none. */
   travel(t) {
     this.at = t;
     this.dirty();
     this.dispatchEvent(new CustomEvent("relay:travel", { bubbles: true, detail: { t } }));
-  }
-
-  brush(down) {
-    const { width } = this.mini.getBoundingClientRect();
-    const x = miniScale(this.domain, width);
-    const part = brushPart(this.view, this.domain, width, down.offsetX);
-    const origin = { ...this.view };
-    const anchor = x.invert(down.offsetX);
-    this.mini.setPointerCapture(down.pointerId);
-    this.stopFollowing();
-    let moved = false;
-    const move = (event) => {
-      const t = x.invert(event.offsetX);
-      if (!moved && Math.abs(event.offsetX - down.offsetX) < 3) return;
-      moved = true;
-      if (part === "from") this.look(Math.min(t, origin.to - SHORTEST), origin.to);
-      else if (part === "to") this.look(origin.from, Math.max(t, origin.from + SHORTEST));
-      else if (part === "both") this.look(origin.from + t - anchor, origin.to + t - anchor);
-      else this.look(Math.min(anchor, t), Math.max(anchor, t));
-    };
-    this.mini.addEventListener("pointermove", move);
-    this.mini.addEventListener("pointerup", () => {
-      this.mini.removeEventListener("pointermove", move);
-      if (moved || part !== "new") return;
-      const half = (origin.to - origin.from) / 2;
-      this.look(anchor - half, anchor + half);
-    }, { once: true });
   }
 
   /** What is in view, in words, for those who do not see the canvas. */
