@@ -174,9 +174,9 @@ def joined(attempt: UUID) -> list[tuple[int, Chunk]]:
     return sorted(found.items()) + [(last + 1 + i, chunk) for i, chunk in enumerate(nameless)]
 
 
-def moments(block: ChunkBlock) -> list[int]:
-    """When each mark of a block was made, in µs, without opening their texts."""
-    return [mark.at_ns // 1000 for mark in blocks.decode(block.kind, bytes(block.body))[0]]
+def moments(block: ChunkBlock) -> list[tuple[bytes, int]]:
+    """The uuid of each mark of a block and when it was made, in µs, without opening their texts."""
+    return [(mark.uuid, mark.at_ns // 1000) for mark in blocks.decode(block.kind, bytes(block.body))[0]]
 
 
 def fresh(since: int, modes: Mapping[UUID, str | None]) -> dict[UUID, list[dict[str, Any]]]:

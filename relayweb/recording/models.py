@@ -295,6 +295,30 @@ class ChunkBlock(models.Model):
         ]
 
 
+class Stream(models.Model):
+    """The gaps between an attempt's chunks, worked out from its blocks by `rhythm`."""
+
+    attempt_uuid = UuidField(primary_key=True)
+    seq = models.BigIntegerField()
+    """The newest chunk of it that was looked at."""
+    count = models.IntegerField()
+    """How many gaps."""
+    stalls = models.IntegerField()
+    """Gaps that stand out, and how long they were together."""
+    stalled_us = models.BigIntegerField()
+    longest_us = models.BigIntegerField(null=True)
+    gaps = models.BinaryField()
+    """How many lie in each step of a scale, as `rhythm.pack` writes it."""
+
+    class Meta:
+        indexes: ClassVar = [
+            # How far the chunks have been looked at.
+            models.Index(fields=["seq"], name="stream_seq"),
+            # Turns with stalls.
+            models.Index(fields=["attempt_uuid", "stalls"], condition=models.Q(stalls__gt=0), name="stream_stalls"),
+        ]
+
+
 class Rewrite(models.Model):
     """One `relay.rewrite` mark. Its patch and headers are in the event `seq`."""
 

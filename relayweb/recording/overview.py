@@ -7,9 +7,9 @@ from collections import Counter
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count
+from django.db.models import Count, Exists, OuterRef
 
-from relayweb.recording.models import Role, Scope
+from relayweb.recording.models import Role, Scope, Stream
 from relayweb.recording.query_language import parse
 from relayweb.recording.rows import rfc3339
 from relayweb.recording.turn_filter import turns_matching
@@ -37,7 +37,8 @@ def facets(q: str = "", *, now: datetime | None = None) -> dict[str, Any]:
     )
     complete, found = len(found) <= FACET_WINDOW, found[:FACET_WINDOW]
     counts: dict[str, Counter[str]] = {
-        name: Counter() for name in ("status", "model", "provider", "role", "profile", "rewritten", "retried")
+        name: Counter()
+        for name in ("status", "model", "provider", "role", "profile", "rewritten", "retried", "stalled")
     }
     for _, status, profile, rewrites, retries, models, providers in found:
         counts["status"][status] += 1
@@ -47,7 +48,10 @@ def facets(q: str = "", *, now: datetime | None = None) -> dict[str, Any]:
             counts["profile"][profile] += 1
         counts["model"].update(_keys(models))
         counts["provider"].update(_keys(providers))
-    counts["role"] = _roles([uuid for uuid, *_ in found])
+    uuids = [uuid for uuid, *_ in found]
+    counts["role"] = _roles(uuids)
+    stalled = _stalled(uuids)
+    counts["stalled"] = Counter({"yes": stalled, "no": len(found) - stalled})
     return {
         "window": {"turns": len(found), "limit": FACET_WINDOW, "complete": complete},
         "facets": {
@@ -76,6 +80,18 @@ def _roles(uuids: list[Any]) -> Counter[str]:
         )
         for role, turns in calls.values_list("call_role").annotate(Count("turn_uuid", distinct=True)).order_by():
             found[role] += turns
+    return found
+
+
+def _stalled(uuids: list[Any]) -> int:
+    """How many of these turns have a stream with stalls."""
+    stalls = Stream.objects.filter(stalls__gt=0, attempt_uuid=OuterRef("uuid"))
+    found = 0
+    for at in range(0, len(uuids), 500):
+        attempts = Scope.objects.filter(
+            Exists(stalls), turn_uuid__in=uuids[at : at + 500], role=Role.ATTEMPT, joined_uuid__isnull=True
+        )
+        found += attempts.values("turn_uuid").distinct().count()
     return found
 
 

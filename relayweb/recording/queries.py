@@ -104,16 +104,27 @@ def turns(
 def _page(found: QuerySet[Any], limit: int, cursor: str | None) -> tuple[list[Row], str | None]:
     """Keyset pagination on (start_us, uuid): a page costs the same wherever it is, and new rows do not shift it."""
     limit = max(1, min(limit, PAGE))
-    if cursor:
-        match = _CURSOR.fullmatch(cursor)
-        if not match:
-            raise CursorError("cursor: give back `next` of the page before, unchanged")
-        start, uuid = int(match[1]), UUID(match[2])
-        found = found.filter(Q(start_us__lt=start) | Q(start_us=start, uuid__lt=uuid), start_us__lte=start)
+    if place := _place(cursor):
+        found = _before(found, *place)
     page = list(read_rows(found.filter(start_us__isnull=False).order_by("-start_us", "-uuid")[: limit + 1]))
     more = len(page) > limit
     page = page[:limit]
     return page, f"{page[-1].start_us}.{page[-1].uuid.hex}" if more else None
+
+
+def _place(cursor: str | None) -> tuple[int, UUID] | None:
+    """The place in the list of turns that a cursor names; None without one."""
+    if not cursor:
+        return None
+    match = _CURSOR.fullmatch(cursor)
+    if not match:
+        raise CursorError("cursor: give back `next` of the page before, unchanged")
+    return int(match[1]), UUID(match[2])
+
+
+def _before(found: QuerySet[Any], start_us: int, uuid: UUID) -> QuerySet[Any]:
+    """Turns that stand behind this place in the list. The last condition is the one an index answers."""
+    return found.filter(Q(start_us__lt=start_us) | Q(start_us=start_us, uuid__lt=uuid), start_us__lte=start_us)
 
 
 def turn(uuid: UUID | str) -> dict[str, Any] | None:
@@ -249,24 +260,58 @@ def scope(uuid: UUID | str) -> dict[str, Any] | None:
 
 
 def sessions(q: str = "", *, limit: int = 50, cursor: str | None = None) -> dict[str, Any]:
-    """One page of sessions, the latest active first: `{"sessions": [Session], "next": cursor or None}`.
+    """One page of sessions, the one with the newest turn first: `{"sessions": [Session], "next": cursor or None}`.
 
-    A session is what shares a `session_id`; a turn without one is a session of its own and not listed here.
+    A session is what shares a `session_id`; a turn without one is a session of its own and not listed here. With a
+    query, only the turns that match it count.
     """
     limit = max(1, min(limit, PAGE))
-    grouped = _grouped(turns_matching(parse(q)).filter(session_id__isnull=False))
-    if cursor:
-        match = re.fullmatch(r"(-?\d{1,19})\.(.*)", cursor, re.DOTALL)
-        if not match:
-            raise CursorError("cursor: give back `next` of the page before, unchanged")
-        at = int(match[1])
-        grouped = grouped.filter(Q(newest_us__lt=at) | Q(newest_us=at, session_id__gt=match[2]))
-    page = list(grouped.order_by("-newest_us", "session_id")[: limit + 1])
+    found = turns_matching(parse(q)).filter(session_id__isnull=False, start_us__isnull=False)
+    page: list[tuple[str, int, UUID]] = []
+    for newest in _newest_turns(found, limit, _place(cursor)):
+        page.append(newest)
+        if len(page) > limit:
+            break
     more, page = len(page) > limit, page[:limit]
-    following = f"{page[-1]['newest_us']}.{page[-1]['session_id']}" if more else None
-    return {"sessions": [_session(found) for found in page], "next": following}
+    told = {sums["session_id"]: sums for sums in _grouped(found, [name for name, *_ in page])}
+    following = f"{page[-1][1]}.{page[-1][2].hex}" if more else None
+    return {"sessions": [_session(told[name]) for name, *_ in page if name in told], "next": following}
 
 
+def _newest_turns(found: QuerySet[Any], many: int, after: tuple[int, UUID] | None) -> Iterator[tuple[str, int, UUID]]:
+    """The newest turn of each session, the newest first, of those older than the place `after`.
+
+    Read from the list of turns, some at a time, so that a page costs the same in a record of any size.
+    """
+    seen: dict[str, None] = {}
+    start, many = after, 4 * many
+    while True:
+        older = found if start is None else _before(found, *start)
+        if seen:
+            older = older.exclude(session_id__in=list(seen)[-_SLICE:])
+        turns = list(older.order_by("-start_us", "-uuid").values_list("session_id", "start_us", "uuid")[:many])
+        fresh: dict[str, tuple[str, int, UUID]] = {}
+        for turn in turns:
+            if turn[0] not in seen:
+                fresh.setdefault(turn[0], turn)
+        told: set[str] = set() if after is None else _with_newer(found, list(fresh), *after)
+        yield from (turn for name, turn in fresh.items() if name not in told)
+        if len(turns) < many:
+            return
+        seen.update(dict.fromkeys(fresh))
+        start, many = turns[-1][1:], min(2 * many, 10 * PAGE)
+
+
+def _with_newer(found: QuerySet[Any], names: Sequence[str], start_us: int, uuid: UUID) -> set[str]:
+    """Which of these sessions have a turn at this place or after it, so that a page before has told them."""
+    newer = found.filter(Q(start_us__gt=start_us) | Q(start_us=start_us, uuid__gte=uuid), start_us__gte=start_us)
+    told: set[str] = set()
+    for some in slices(names):
+        told.update(newer.filter(session_id__in=some, is_home=True).order_by().values_list("session_id", flat=True))
+    return told
+
+
+# Conditions that name a session say `is_home`, which every turn is, because the index of sessions is over homes.
 _SUMS = {
     "turns": Count("uuid"),
     "first_us": Min("start_us"),
@@ -276,8 +321,10 @@ _SUMS = {
 }
 
 
-def _grouped(found: QuerySet[Any]) -> Any:
-    return found.order_by().values("session_id").annotate(newest_us=Max("start_us"), **_SUMS)
+def _grouped(found: QuerySet[Any], names: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    for some in slices(names):
+        of = found.filter(session_id__in=some, is_home=True)
+        yield from of.order_by().values("session_id").annotate(**_SUMS)
 
 
 def _session(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -300,19 +347,15 @@ def session(session_id: str, *, limit: int = PAGE, cursor: str | None = None) ->
     """
     if "\0" in session_id:
         return None
-    found = turns_matching(Query()).filter(session_id=session_id)
-    sums: Mapping[str, Any] | None
-    sums = next(iter(_grouped(found)[:1]), None)
+    found = turns_matching(Query()).filter(session_id=session_id, is_home=True)
+    sums = next(_grouped(found, [session_id]), None)
     if sums is None:
         return None
     limit = max(1, min(limit, PAGE))
     ordered = found.order_by("start_us", "uuid")
-    if cursor:
-        match = _CURSOR.fullmatch(cursor)
-        if not match:
-            raise CursorError("cursor: give back `next` of the page before, unchanged")
-        start, uuid = int(match[1]), UUID(match[2])
-        ordered = ordered.filter(Q(start_us__gt=start) | Q(start_us=start, uuid__gt=uuid))
+    if place := _place(cursor):
+        start, uuid = place
+        ordered = ordered.filter(Q(start_us__gt=start) | Q(start_us=start, uuid__gt=uuid), start_us__gte=start)
     page = list(read_rows(ordered[: limit + 1]))
     more, page = len(page) > limit, page[:limit]
     return {

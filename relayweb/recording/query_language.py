@@ -80,7 +80,7 @@ class Query(msgspec.Struct, frozen=True):
 
 
 STATUSES = ("running", "ok", "failed", "cancelled", "blocked", "interrupted")
-_IS = (*STATUSES, "retried", "rewritten", "subagent", "wasteful", "incomplete")
+_IS = (*STATUSES, "retried", "rewritten", "subagent", "wasteful", "incomplete", "stalled")
 _YES_NO = {"yes": "yes", "no": "no", "true": "yes", "false": "no", "1": "yes", "0": "no"}
 
 
@@ -103,6 +103,7 @@ FIELDS: dict[str, Field] = {
     "error": Field("glob", "type of an error: RateLimitError, 429, *timeout*"),
     "finish": Field("glob", "why a model stopped: stop, length, tool_calls, …"),
     "intercept": Field("glob", "key of an intercept that changed or stopped a call"),
+    "shadow": Field("glob", "key of an intercept in shadow mode that would have"),
     "profile": Field("glob", "profile the agent runs under"),
     "session": Field("glob", "id of the session"),
     "name": Field("glob", "name of the turn's scope"),
@@ -113,6 +114,7 @@ FIELDS: dict[str, Field] = {
     "rewrites": Field("count", "changes made by intercepts"),
     "tools": Field("count", "tool runs"),
     "chunks": Field("count", "streamed chunks"),
+    "stalls": Field("count", "long gaps in its streams: over 5 × the median and 250 ms"),
     "tokens": Field("count", "all tokens"),
     "input": Field("count", "tokens read"),
     "output": Field("count", "tokens written"),
@@ -133,6 +135,7 @@ _SYNONYMS = {
     "after": "since",
     "before": "until",
     "rule": "intercept",
+    "stalled": "stalls",
     "id": "session",
     "text": "",
 }

@@ -18,7 +18,7 @@ from django.db import DatabaseError, connection
 from django.db.models import Q
 from django.db.models.expressions import RawSQL
 
-from relayweb.recording import search_index, stored
+from relayweb.recording import rhythm, search_index, stored
 from relayweb.recording.models import Ledger, Scope
 from relayweb.recording.search_index import normal
 from relayweb.recording.stored import Reader
@@ -106,7 +106,7 @@ def _unindexed(wanted: Wanted) -> Iterable[UUID]:
 
 
 class Indexer:
-    """The thread that keeps the index up with the log, one process of several at a time."""
+    """The thread that keeps the word index and the figures of streams up with the log, one process at a time."""
 
     PAUSE = 0.5
     """Seconds of silence before it begins, so that it does not compete with a burst."""
@@ -154,13 +154,14 @@ class Indexer:
 
     def _catch_up(self) -> None:
         try:
-            while not self._stopping.is_set() and search_index.catch_up():
-                self._stopping.wait(0.01)  # let the writer have the database between two batches
+            for followed in (search_index, rhythm):
+                while not self._stopping.is_set() and followed.catch_up():
+                    self._stopping.wait(0.01)  # let the writer have the database between two batches
         except DatabaseError as error:
-            log.warning("the full-text index is behind: %s", error)
+            log.warning("the full-text index or the figures of streams are behind: %s", error)
             connection.close()
         except Exception:
-            log.exception("the full-text index is behind")
+            log.exception("the full-text index or the figures of streams are behind")
 
 
 _indexer = Indexer()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import reduce
 from operator import and_, or_
 from typing import Any
 
 from django.db.models import BigIntegerField, Exists, ExpressionWrapper, F, Lookup, OuterRef, Q, QuerySet, TextField
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
 from relayweb.recording import search
@@ -63,6 +65,10 @@ _NUMBERS = {
 }
 _COUNTS = ("retries", "attempts", "logical_calls", "rewrites", "tools", "chunk_count")
 _LOOKUPS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "=": "exact"}
+_STALLED = """
+    SELECT a.turn_uuid FROM recording_stream s JOIN recording_scope a ON a.uuid = s.attempt_uuid
+    WHERE s.stalls > 0 AND a.joined_uuid IS NULL
+"""
 _AROUND = Q(is_turn=True) | Q(parent_turn_uuid__isnull=False)
 _IS = {
     "retried": Q(retries__gt=0),
@@ -71,6 +77,7 @@ _IS = {
     "subagent": Q(Exists(Scope.objects.filter(_AROUND, uuid=OuterRef("parent_turn_uuid")))),
     "wasteful": Q(wasted_pusd__gt=0),
     "incomplete": Q(usage_complete=False),
+    "stalled": Q(uuid__in=RawSQL(_STALLED, [])),  # noqa: S611
 }
 
 
@@ -84,7 +91,20 @@ def _condition(term: Term) -> Q:
     return ~condition if term.negated else condition
 
 
+def _stalls(term: Compare) -> Q:
+    """Turns by the sum of their streams' stalls. Only those that have any are looked up."""
+    operator, bounds = f"{term.operator} %s", [term.value]
+    if term.operator == "..":
+        operator, bounds = "BETWEEN %s AND %s", [term.value, term.upper or 0]
+    fits = f"SUM(s.stalls) {operator}"
+    if _holds(0, term):
+        return ~Q(uuid__in=RawSQL(f"{_STALLED} GROUP BY a.turn_uuid HAVING NOT ({fits})", bounds))  # noqa: S611
+    return Q(uuid__in=RawSQL(f"{_STALLED} GROUP BY a.turn_uuid HAVING {fits}", bounds))  # noqa: S611
+
+
 def _compare(term: Compare) -> Q:
+    if term.field == "stalls":
+        return _stalls(term)
     column = _NUMBERS[term.field]
     scale = 10**12 if term.field in ("cost", "wasted") else 1
     low = _whole(term.value * scale)
@@ -122,7 +142,7 @@ def _key_of(column: str) -> Callable[[str], Q]:
     """A key of the JSON object of counts in `column`: the text of a key stands between `"` and `":`."""
 
     def condition(pattern: str) -> Q:
-        return Q((f"{column}__glob", f'*"{pattern}":*'))
+        return Q((f"{column}__glob", f'*"{json.dumps(pattern)[1:-1]}":*'))
 
     return condition
 
@@ -150,6 +170,7 @@ def turns_with(scopes: QuerySet[Scope]) -> Q:
 
 
 FEW = 1_000
+WOULD_CHANGE = Q(mode="shadow") & ~Q(result__in=("miss", "error"))
 
 
 def _error(pattern: str) -> Q:
@@ -161,8 +182,8 @@ def _error(pattern: str) -> Q:
     return turns_with(Scope.objects.filter(told, error_type__isnull=False))
 
 
-def _intercept(pattern: str) -> Q:
-    ran_on = Rewrite.objects.filter(_glob("key", pattern), changed=True).values("attempt_uuid")
+def _ran(pattern: str, told: Q) -> Q:
+    ran_on = Rewrite.objects.filter(_glob("key", pattern), told).values("attempt_uuid")
     return turns_with(Scope.objects.filter(uuid__in=ran_on))
 
 
@@ -177,12 +198,13 @@ _FIELDS: dict[str, Callable[[str], Q]] = {
     "model": _key_of("model_names"),
     "provider": _key_of("provider_names"),
     "profile": lambda pattern: _glob("profile", pattern),
-    "session": lambda pattern: _glob("session_id", pattern) if "*" in pattern else Q(session_id=pattern),
+    "session": lambda pattern: _glob("session_id", pattern) if "*" in pattern else Q(session_id=pattern, is_home=True),
     "name": lambda pattern: _glob("name", pattern),
     "role": _inside("call_role", call_role__isnull=False),
     "tool": _inside("name", role=Role.TOOL),
     "api": _inside("api_mode", role=Role.ATTEMPT),
     "finish": _inside("finish_reason", role=Role.ATTEMPT),
     "error": _error,
-    "intercept": _intercept,
+    "intercept": lambda pattern: _ran(pattern, Q(changed=True)),
+    "shadow": lambda pattern: _ran(pattern, WOULD_CHANGE),
 }

@@ -163,6 +163,7 @@ def _had(q: str, counted: dict[str, list[dict[str, Any]]]) -> list[Option]:
     return [
         _exclusive(q, "retries:>0", "retries", yes("retried"), "retry", "st-interrupted"),
         _exclusive(q, "rewritten:yes", "rewrites", yes("rewritten"), "rewrite", "k-intercept"),
+        _exclusive(q, "stalls:>0", "stalls", yes("stalled"), "pause", "st-interrupted"),
     ]
 
 

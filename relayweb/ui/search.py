@@ -86,6 +86,12 @@ def toggled(q: str, field: str, value: str) -> str:
     return " ".join(kept)
 
 
+def term(field: str, value: str) -> str:
+    """The term that names this value, quoted where it must be. For a quote inside stands `*`, as none can be said."""
+    value = value.replace('"', "*")
+    return f'{field}:"{value}"' if re.search(r"[\s,]", value) else f"{field}:{value}"
+
+
 def with_term(q: str, term: str) -> str:
     """The query with one term, in the place of any other of the same field."""
     field = term.partition(":")[0] + ":"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
+from relayweb.recording import queries
 from relayweb.recording import statistics as figures
 from relayweb.recording.query_language import QueryError
 from relayweb.ui import search
 from relayweb.ui.lists import broken
 
+FRESH = 5  # seconds
 SPANS = ("1h", "6h", "24h", "7d", "30d")
+TIMES = ("since:", "until:", "-since:", "-until:")
 GROUPS = {"model": "Model", "provider": "Provider", "role": "Call role", "profile": "Profile"}
 
 
@@ -35,17 +40,27 @@ class Asked:
     @property
     def timed(self) -> str:
         """The search with its span; a span of its own wins."""
-        own = any(chip.field in ("since:", "until:") for chip in search.chips(self.q))
-        return self.q if own else search.with_term(self.q, f"since:{self.span}")
+        own = any(chip.field in TIMES for chip in search.chips(self.q))
+        return self.q if own else f"{self.q} since:{self.span}".strip()
 
-    def narrowed(self, key: str) -> str:
-        """A link to the turns of one group."""
-        return search.href(
-            search.with_term(self.timed, f'{self.group}:"{key}"' if " " in key else f"{self.group}:{key}")
-        )
+    @property
+    def untimed(self) -> str:
+        """The search without a span, for the links of points, which name their own."""
+        return " ".join(chip.text for chip in search.chips(self.q) if chip.field not in TIMES)
 
-    def figures(self) -> dict[str, Any]:
-        return figures.statistics(self.timed, by=cast(figures.By, self.group))
+    def turns(self, field: str, value: str | None) -> str:
+        """A link to those turns that have this; "" where there is no name to search for."""
+        return "" if value is None else search.href(f"{self.timed} {search.term(field, value)}")
+
+    def rule(self, effect: dict[str, Any]) -> dict[str, Any]:
+        """What an intercept did, with a link to the turns where it did something or, in shadow mode, would have."""
+        return effect | {"turns": self.turns("shadow" if effect["mode"] == "shadow" else "intercept", effect["key"])}
+
+
+@lru_cache(maxsize=32)
+def _figures(timed: str, by: figures.By, _seq: int, _moment: int) -> dict[str, Any]:
+    """Worked out again when something was recorded, or after `FRESH` seconds, because `since:24h` moves on."""
+    return figures.statistics(timed, by=by)
 
 
 @require_GET
@@ -53,16 +68,20 @@ def statistics(request: HttpRequest) -> HttpResponse:
     asked = Asked.of(request)
     context: dict[str, Any] = {"asked": asked, "spans": SPANS, "groups": GROUPS, "q": asked.q}
     try:
-        found = asked.figures()
+        found = _figures(asked.timed, cast(figures.By, asked.group), queries.latest_seq(), int(time.time() // FRESH))
     except QueryError as error:
         return render(request, "statistics.html", context | broken(asked.q, error))
     context |= {
         # In the page, because working it out again for a second request costs as much as the page.
         "charts": {"at_us": found["at_us"], "width_us": found["width_us"], "series": found["total"]["series"]},
+        "untimed": asked.untimed,
         "window": found["window"],
         "total": found["total"]["figures"],
-        "rows": [(group["key"], group["figures"], asked.narrowed(group["key"])) for group in found["groups"]],
-        "rules": found["intercepts"],
+        "rows": [
+            (group["key"] or "unknown", group["figures"], asked.turns(asked.group, group["key"]))
+            for group in found["groups"]
+        ],
+        "rules": [asked.rule(effect) for effect in found["intercepts"]],
         "chips": search.chips(asked.q),
         "group_title": GROUPS[asked.group],
     }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -418,3 +419,34 @@ def test_b25_cut_arguments_of_a_tool_are_flagged_and_the_retry_counted():
     (turn,) = queries.turns()["turns"] if talk.record() else ()
     found = node(talk.turn, first)
     assert (found["status"], found["flags"], turn["retries"]) == ("ok", ["incomplete_tool_call"], 1)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 50])
+@pytest.mark.parametrize("q", ["", "status:failed", "name:relay.turn"])
+def test_pages_of_sessions_hold_each_session_once_in_the_order_of_their_newest_turns(monkeypatch, limit, q):
+    monkeypatch.setattr(queries, "PAGE", 4)
+    rng = random.Random(7)
+    for _ in range(40):  # several begin at the same microsecond
+        outcome = rng.choice(["success", "failure"])
+        Talk(f"s-{rng.randrange(9)}", start=rng.randrange(12) * 1_000, outcome=outcome).record()
+    expected: dict[str, list[dict[str, object]]] = {}
+    cursor: str | None = None
+    while True:
+        page = queries.turns(q, limit=4, cursor=cursor)
+        for turn in page["turns"]:
+            expected.setdefault(turn["session_id"], []).append(turn)
+        if (cursor := page["next"]) is None:
+            break
+    told, pages = [], 0
+    while pages < 60:
+        answer = queries.sessions(q, limit=limit, cursor=cursor)
+        assert len(answer["sessions"]) <= limit
+        told += answer["sessions"]
+        pages += 1
+        if (cursor := answer["next"]) is None:
+            break
+    assert [s["session_id"] for s in told] == list(expected)
+    for session, turns in zip(told, expected.values(), strict=True):
+        assert session["turns"] == len(turns)
+        assert session["failed"] == sum(t["status"] == "failed" for t in turns)
+        assert session["start_us"] == min(t["start_us"] for t in turns)

@@ -5,9 +5,11 @@ from decimal import Decimal
 import pytest
 
 from adapters import marks
-from relayweb.recording.models import Price
+from relayweb.recording import queries, rhythm
+from relayweb.recording.models import Price, Rewrite, Scope
 from relayweb.recording.query_language import QueryError
-from relayweb.recording.statistics import percentiles, statistics
+from relayweb.recording.rows import rfc3339
+from relayweb.recording.statistics import TURNS, percentiles, statistics
 from tests.recording.recorded import FAILED, Talk, answer, chunk
 from tests.recording.streams import mark
 
@@ -37,11 +39,13 @@ def recorded():
         other = talk.call(400, 600, role="auxiliary:title")
         talk.attempt(other, 410, 510, model="mock", out=answer("y", 10, 1))
         talk.record()
+    while rhythm.catch_up():
+        pass
 
 
 def test_figures_sum_up_attempts_by_model(recorded):
     found = statistics(buckets=3)
-    assert found["window"] == {"turns": 3, "limit": 5000, "complete": True, "streams_opened": 3}
+    assert found["window"] == {"turns": 3, "limit": TURNS, "complete": True, "streams": 3}
     by = {group["key"]: group["figures"] for group in found["groups"]}
     gpt = by["gpt-4o"]
     assert (gpt["attempts"], gpt["failed"], gpt["retries"]) == (4, 1, 1)
@@ -80,6 +84,44 @@ def test_what_intercepts_did_is_counted(recorded):
     (effect,) = statistics()["intercepts"]
     assert (effect["key"], effect["runs"], effect["hits"], effect["misses"]) == ("k", 3, 2, 1)
     assert (effect["changed"], effect["mean_duration_us"], effect["bytes_changed"]) == (2, 4.0, 4)
+
+
+def test_every_attempt_of_a_point_is_in_the_turns_that_began_in_its_bucket(recorded):
+    found = statistics(buckets=7)
+    for at_us, attempts, stalls in zip(
+        found["at_us"], found["total"]["series"]["attempts"], found["total"]["series"]["stalls"], strict=True
+    ):
+        since, until = rfc3339(at_us).rstrip("Z"), rfc3339(at_us + found["width_us"]).rstrip("Z")
+        turns = queries.turns(f"since:{since} until:{until}")["turns"]
+        assert sum(turn["attempts"] for turn in turns) == attempts
+        assert stalls == (0 if attempts else None)
+
+
+def test_only_the_newest_turns_count_and_the_answer_says_so(recorded, monkeypatch):
+    monkeypatch.setattr("relayweb.recording.statistics.TURNS", 2)
+    found = statistics()
+    assert (found["window"]["turns"], found["window"]["complete"]) == (2, False)
+    assert found["total"]["figures"]["attempts"] == 4
+
+
+def test_the_effects_of_an_intercept_are_found_as_turns(recorded):
+    assert len(queries.turns("intercept:k")["turns"]) == statistics()["intercepts"][0]["changed"] == 2
+    Rewrite.objects.update(mode="shadow", changed=False)
+    (effect,) = statistics()["intercepts"]
+    assert (effect["mode"], effect["changed"]) == ("shadow", 0)
+    assert len(queries.turns("shadow:k")["turns"]) == effect["hits"] == 2 and not queries.turns("intercept:k")["turns"]
+
+
+def test_attempts_that_tell_no_model_are_a_group_without_a_name():
+    talk = Talk()
+    talk.around("openai.chat_completions", "llm", talk.call(), 20, 40, data={}, out={})
+    talk.record()
+    assert [group["key"] for group in statistics()["groups"]] == [None]
+
+
+def test_sums_beyond_nine_million_dollars_stay_exact(recorded):
+    Scope.objects.filter(role="attempt").update(cost_pusd=5 * 10**18 + 1)
+    assert statistics()["total"]["figures"]["cost_usd"] == (7 * (5 * 10**18 + 1)) / 1e12
 
 
 def test_a_query_narrows_the_figures_and_nothing_is_nothing(recorded):

@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-STALL_FACTOR = 5
-STALL_LEAST_US = 250_000
-"""A gap is a stall over five times the median gap and a quarter of a second; timeline and strip say the same."""
+from relayweb.recording.rhythm import stall_us
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,8 @@ def rhythm(chunks: Sequence[Mapping[str, Any]], start_us: int | None) -> Rhythm:
     gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
     ordered = sorted(gaps)
     made.p50_us, made.p95_us, made.max_us = rank(ordered, 0.5), rank(ordered, 0.95), rank(ordered, 1)
-    if len(gaps) >= 4 and made.p50_us is not None:
-        least = max(STALL_FACTOR * made.p50_us, STALL_LEAST_US)
+    least = stall_us(gaps)
+    if least is not None:
         made.stalls = [
             Stall(k, gap, str(chunks[k].get("kind") or "other")) for k, gap in enumerate(gaps) if gap > least
         ]

@@ -35,10 +35,10 @@ function chart(figure, answer, told, palette) {
       cursor: { points: { size: 6 }, drag: { x: false, y: false }, sync: { key: "statistics" } },
       legend: { show: true, live: true },
       scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
-      padding: [10, 8, 0, 0],
+      padding: [10, 22, 0, 0],
       axes: [{ ...axis, size: 24, gap: 4, values: (_, ticks) => ticks.map(moments) }, { ...axis, size: 58, gap: 6, values: (_, ticks) => ticks.map(said) }],
       series: [
-        { value: (_, at) => (at === null ? "–" : new Date(at * 1000).toLocaleString([], { month: "short", day: "numeric", ...clock })) },
+        { label: "", value: (_, at) => (at === null ? "" : new Date(at * 1000).toLocaleString([], { month: "short", day: "numeric", ...clock })) },
         ...series.map(([name, label, colour, look], index) => ({
           label,
           stroke: palette[colour],
@@ -47,7 +47,7 @@ function chart(figure, answer, told, palette) {
           paths: look ? window.uPlot.paths.bars({ size: [0.8, 12], align: 1 }) : undefined,
           points: { show: look ? false : (u, seriesIndex, from, to) => columns[seriesIndex - 1].slice(from, to + 1).filter((value) => value !== null).length < 40, size: 4 },
           spanGaps: false,
-          value: (_, __, ___, at) => (at === null || at === undefined ? "–" : said(answer.points[name][at])),
+          value: (_, __, ___, at) => (at === null || at === undefined ? "" : said(answer.points[name][at])),
         })),
       ],
     },
