@@ -44,11 +44,13 @@ audit: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m bench $(ARGS)
 
-# The long forms: thousands of streams in any order, fifty kills under load, then a long run with faults at its end.
+# The long forms: thousands of streams in any order, fifty kills under load, a long run with faults at its end, and
+# faults under two processes on PostgreSQL and Redis. Each line may be run alone.
 soak: $(VENV)/.installed-dev
 	RELAYWEB_ORDER_STREAMS=5000 $(VENV)/bin/python -m pytest -o faulthandler_timeout=7200 tests/recording/test_any_order.py tests/recording/test_several_recorders.py
 	RELAYWEB_CRASH_KILLS=50 $(VENV)/bin/python -m pytest -o faulthandler_timeout=7200 tests/journeys/test_crash.py
-	$(VENV)/bin/python -m bench.soak --minutes $(MINUTES) $(ARGS)
+	$(VENV)/bin/python -m bench.soak --minutes $(MINUTES) --write docs/reliability.md $(ARGS)
+	$(VENV)/bin/python -m bench.faults --rounds 5 --write docs/reliability.md
 
 # Chromium for the pages' tests, PostgreSQL and Redis for those of many processes: from Debian's packages, where we may.
 system:

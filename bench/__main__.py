@@ -20,7 +20,7 @@ def names() -> list[str]:
 def measure(name: str) -> list[Row]:
     """The rows of bench/<name>.py, measured in a fresh process so that none disturbs another's memory figures."""
     code = f"import json; from bench.{name} import run; print(json.dumps(run()))"
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=1800)
     if done.returncode:
         raise RuntimeError(f"bench/{name}.py ended with {done.returncode}; its errors are printed above")
     return [tuple(row) for row in json.loads(done.stdout.splitlines()[-1])]

@@ -1,8 +1,9 @@
 """A long run under the load of a small team, with faults at its end: `python -m bench.soak --minutes 30`.
 
-50 viewers, 8 senders over POST and websocket, 100 gateway streams of 5 chunks a second at once. First caches fill, then
-nothing is broken for a while: there must be no error, and memory, files and threads may not grow. Then the database is
-locked, and the server killed and started again; nothing acknowledged may be lost.
+50 viewers, 8 senders over POST and websocket, 100 gateway streams of 5 chunks a second at once. For a third of the time
+caches fill, then nothing is broken: there must be no error, and memory, files and threads may not grow. After that the
+database is locked, and the server killed and started again, for three minutes more at most; nothing acknowledged may be
+lost. `--write docs/reliability.md` puts the table there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 import httpx2
 
-from bench import Row, table, within
+from bench import Row, put_into, table, within
 from bench._faults import locked
 from bench.gateway import cpu_seconds, part, relayweb, started
 
@@ -110,12 +111,15 @@ class Loads:
 
 
 def watch(server: Server, seconds: float) -> list[tuple[float, int, int]]:
-    """Samples of the server, one every five seconds."""
+    """Samples of the server, one every five seconds; one a minute is told."""
     samples = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(min(SAMPLE_SECONDS, max(0.1, end - time.monotonic())))
         samples.append(server.sample())
+        if len(samples) % 12 == 0:
+            resident, files, threads = samples[-1]
+            print(f"{resident:.0f} MB, {files} files, {threads} threads", file=sys.stderr, flush=True)
     return samples
 
 
@@ -141,28 +145,28 @@ def soak(minutes: float, share: float = 1.0) -> list[Row]:
         server.start()
         loads = Loads(server, tokens, folder, share)
         try:
-            return _run(server, loads, seconds, Path(folder))
+            return _run(server, loads, seconds, Path(folder), share)
         finally:
             loads.kill()
             server.process.terminate()
             server.process.wait(20)
 
 
-def _run(server: Server, loads: Loads, seconds: float, folder: Path) -> list[Row]:
+def _run(server: Server, loads: Loads, seconds: float, folder: Path, share: float) -> list[Row]:
     loads.tell("warm-up")
-    watch(server, seconds * 0.3)
+    watch(server, seconds / 3)
     loads.tell(STEADY)
     used, began = cpu_seconds(server.process.pid), time.monotonic()
-    samples = watch(server, seconds * 0.45)
+    samples = watch(server, seconds * 2 / 3)
     used, lasted = cpu_seconds(server.process.pid) - used, time.monotonic() - began
     healthy = server.health()
     with locked(server.home):
         loads.tell(LOCKED)
-        time.sleep(seconds * 0.05)
+        time.sleep(min(30.0, seconds * 0.05))
         degraded = server.health()
     loads.tell(UNLOCKED)
     recovered = until(lambda: server.health()["writer"]["status"] == "ok")
-    watch(server, seconds * 0.05)
+    watch(server, min(30.0, seconds * 0.05))
     writer = server.health()["writer"]
     loads.tell(KILLED)
     server.process.kill()
@@ -172,7 +176,7 @@ def _run(server: Server, loads: Loads, seconds: float, folder: Path) -> list[Row
     restarted = time.monotonic() - restarted
     watch(server, min(15.0, seconds * 0.05))  # those who were cut off come back
     loads.tell(AFTER)
-    watch(server, seconds * 0.1)
+    watch(server, min(60.0, seconds * 0.1))
     told = loads.stop()
     settled = until(lambda: server.health()["writer"]["queued_bytes"] == 0)
     ended = server.health()
@@ -185,7 +189,7 @@ def _run(server: Server, loads: Loads, seconds: float, folder: Path) -> list[Row
         ),
     )
     _explain(told)
-    rows: list[Row] = [("steady phase", lasted / 60, "min", "")]
+    rows: list[Row] = [("steady phase", lasted / 60, "min", ""), ("share of the load", share, "", "")]
     rows += _rates(told, lasted, used) + _latencies(told) + _growths(samples, lasted)
     rows += [
         ("errors in the steady phase", _errors(told, STEADY), "", "≤ 0"),
@@ -287,11 +291,14 @@ def _lost(server: Server, folder: Path) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30.0, help="how long (30)")
+    parser.add_argument("--minutes", type=float, default=30.0, help="how long, faults apart (30)")
     parser.add_argument("--share", type=float, default=1.0, help="of the load, for a machine that is busy (1)")
+    parser.add_argument("--write", metavar="PAGE", type=Path, help="puts the table into a page, between its marks")
     wanted = parser.parse_args()
     rows = soak(wanted.minutes, wanted.share)
     print(table(rows))
+    if wanted.write:
+        put_into(wanted.write, "soak", rows)
     return int(any(within(value, budget) is False for _, value, _, budget in rows))
 
 

@@ -10,3 +10,6 @@ if "RELAYWEB_HOME" not in os.environ:
     atexit.register(shutil.rmtree, os.environ["RELAYWEB_HOME"], ignore_errors=True)
 
 from relayweb.settings import *  # noqa: E402, F403
+
+# Or else each test's browser looks through all static files there are.
+WHITENOISE_AUTOREFRESH = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -104,14 +105,13 @@ def people_and_things() -> tuple[dict[str, Client], dict[str, str], dict[str, An
 def ask_django(browser: Client, method: str, path: str, token: str | None = None) -> str:
     """What becomes of a request, and undo whatever it did: "login", "401", "403", "405" or "yes"."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    # Another browser with the same cookies: logging out would lose them.
-    browser, known = Client(raise_request_exception=False), browser
-    browser.cookies.update(known.cookies)
+    browser.raise_request_exception, kept = False, copy.deepcopy(browser.cookies)
     with mock.patch("relayweb.gateway.demo.run_turn", _no_turn), transaction.atomic():
         body = {"scope": "gateway", "name": "n", "q": "status:ok"} if method == "POST" else {}
         answer = getattr(browser, method.lower())(path, body, headers=headers)
         answer.close()
         transaction.set_rollback(True)
+    browser.cookies = kept  # logging out lost them
     if answer.status_code == 302 and answer.url.startswith(("/login/", "/admin/login/")):
         return "login"
     return str(answer.status_code) if answer.status_code in (401, 403, 404, 405) or answer.status_code >= 500 else "yes"
