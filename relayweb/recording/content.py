@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from operator import itemgetter
 from typing import Any, Final
@@ -68,7 +69,7 @@ class Piece:
 class Packed:
     """One event, split. `messages` are those of its own request: text, and content where it has one."""
 
-    __slots__ = ("line", "masked", "messages", "refs", "text")
+    __slots__ = ("digest", "head", "line", "masked", "messages", "refs", "tail", "text")
 
     def __init__(self, line: bytes, text: bytes, refs: list[Piece], masked: bool) -> None:
         self.line = line
@@ -76,6 +77,10 @@ class Packed:
         self.refs = refs
         self.masked = masked
         self.messages: list[tuple[bytes, Piece | None]] | None = None
+        self.digest = b""
+        """Equal for equal lines."""
+        self.head, self.tail = 0, b""
+        """What its body begins with: see `encode`."""
 
 
 class _History(msgspec.Struct, gc=False):
@@ -147,6 +152,7 @@ class Store:
         self._list: tuple[bytes, bytes, list[Piece], list[tuple[bytes, Piece | None]]] | None = None
         """A list of messages of this event: text, skeleton, references, messages."""
         self._tools: tuple[bytes, Piece] | None = None
+        self._prefilter = masking.Prefilter()
 
     # Reading
 
@@ -197,7 +203,8 @@ class Store:
         else:
             self._same = None
             packed = self._pack(line, event.envelope, loose_data)
-        if masking.suspects_either(packed.text):
+        _make_holes(packed, event)
+        if self._prefilter.suspects(packed.text):
             masked, surrogates = masking.mask_parsed(event, loose_data=loose_data)
             if masked != line:
                 for digest in list(self._unnumbered)[before:]:
@@ -206,6 +213,7 @@ class Store:
                 packed = self._pack(masked, parse(masked).envelope, loose_data)
                 packed.masked = load(masked) != load(line)
                 event.surrogates = surrogates
+                _make_holes(packed, event)
                 self._list = None
         if self._list is not None:
             self._remember_history(line, *self._list)
@@ -522,26 +530,38 @@ def encode(
     return bytes((head,)) + tail + bytes(payload)
 
 
-def encode_event(event: Parsed, packed: Packed, compress: Callable[[bytes], bytes] = EVENT.compress) -> bytes:
-    """The body of an event's row."""
-    text, head, tail = packed.text, 0, b""
-    text = text.replace(uuid_text(event.uuid).encode(), b"\0u")
+def _make_holes(packed: Packed, event: Parsed) -> None:
+    """Take out of an event's text what other columns or the head of its body tell."""
+    text = packed.text
+    packed.digest = sha256(b"".join((text, *[piece.digest for piece in packed.refs]))).digest()[:16]
+    text = text.replace(_text(event.uuid), b"\0u")
     if event.parent is not None:
-        holed = text.replace(uuid_text(event.parent).encode(), b"\0p")
-        if holed is not text and holed != text and event.kind != MARK:
-            head, tail = _PARENT, event.parent
+        holed = text.replace(_text(event.parent), b"\0p")
+        if holed != text and event.kind != MARK:
+            packed.head, packed.tail = _PARENT, event.parent
         text = holed
     if event.root is not None:
-        holed = text.replace(uuid_text(event.root).encode(), b"\0r")
+        holed = text.replace(_text(event.root), b"\0r")
         if holed != text:
-            head, tail, text = head | _ROOT, tail + event.root, holed
+            packed.head, packed.tail, text = packed.head | _ROOT, packed.tail + event.root, holed
     if event.style is not None:
         stamp = str(event.envelope.timestamp).encode()
         text = text.replace(stamp, b"\0t" + event.style.encode().ljust(2), 1)
+    packed.text = text
+
+
+@lru_cache(8192)
+def _text(uuid: bytes) -> bytes:
+    return uuid_text(uuid).encode()
+
+
+def encode_event(event: Parsed, packed: Packed, compress: Callable[[bytes], bytes] = EVENT.compress) -> bytes:
+    """The body of an event's row."""
+    head, tail = packed.head, packed.tail
     if event.surrogates:
         head |= _SURROGATES
         tail += _pack_surrogates(event.surrogates)
-    return encode(text, packed.refs, compress, head, tail)
+    return encode(packed.text, packed.refs, compress, head, tail)
 
 
 def _pack_surrogates(surrogates: Sequence[tuple[int, bytes]]) -> bytes:

@@ -78,15 +78,15 @@ def is_loose(name: str) -> bool:
 def suspects_names(text: bytes) -> bool:
     """Whether a member of this JSON text may have the name of a secret. False is certain."""
     if len(text) < _SMALL or text[:1] not in b'{["':
-        return _holds_secret_name(text)
+        return _holds_secret_name(text.lower())
     try:
         return _has_secret_member(text)
     except (msgspec.DecodeError, RecursionError):
-        return _holds_secret_name(text)
+        return _holds_secret_name(text.lower())
 
 
-def _holds_secret_name(text: bytes) -> bool:
-    lower = text.lower()
+def _holds_secret_name(lower: bytes) -> bool:
+    """Of a text in small letters."""
     return (  # spelled out: this runs over everything that is new
         b"\\u00" in lower
         or b'key"' in lower
@@ -112,14 +112,16 @@ def _has_secret_member(text: bytes) -> bool:
                     _PLAIN_NAMES.add(name)
         values = [bytes(value) for value in members.values()]
         if not _are_all(text, members):
-            return _holds_secret_name(text)
+            return _holds_secret_name(text.lower())
     elif first == b"[":
         values = [bytes(value) for value in _raw_array(text)]
     else:
         return False
     for value in values:
-        if value[:1] in b"{[" and (_holds_secret_name if len(value) < _SMALL else _has_secret_member)(value):
-            return True
+        if value[:1] in b"{[":
+            found = _has_secret_member(value) if len(value) >= _SMALL else _holds_secret_name(value.lower())
+            if found:
+                return True
     return False
 
 
@@ -137,7 +139,11 @@ _PLAIN_NAMES: set[str] = set()
 
 def suspects_credentials(text: bytes) -> bool:
     """Whether this JSON text may hold a credential by its looks. False is certain."""
-    lower = text.lower()
+    return _holds_credential(text.lower())
+
+
+def _holds_credential(lower: bytes) -> bool:
+    """Of a text in small letters."""
     return (
         b"\\u00" in lower
         or b"earer" in lower
@@ -149,9 +155,32 @@ def suspects_credentials(text: bytes) -> bool:
     )
 
 
-def suspects_either(text: bytes) -> bool:
-    """`suspects_names` or `suspects_credentials`, of a text with holes (see `content`)."""
-    return _holds_secret_name(text) or suspects_credentials(text)
+class Prefilter:
+    """`suspects_names` or `suspects_credentials`, of events with holes (see `content`).
+
+    Most of an event stood in one before it, so what lies between two commas, which no sign of a secret holds, is
+    remembered if there is nothing suspicious in it.
+    """
+
+    def __init__(self) -> None:
+        self._clean: set[bytes] = set()
+
+    def suspects(self, text: bytes) -> bool:
+        """Whether this event may hold a secret. False is certain."""
+        unknown = set(text.split(b",")).difference(self._clean)
+        if not unknown:
+            return False
+        lower = b",".join(unknown).lower()
+        if _holds_secret_name(lower) or _holds_credential(lower):
+            return True
+        if len(self._clean) > _PARTS:
+            self._clean.clear()
+        if len(lower) < _LONGEST:
+            self._clean |= unknown
+        return False
+
+
+_PARTS, _LONGEST = 10_000, 1_000  # parts remembered, and the bytes of an event's that are
 
 
 def mask_text(text: str) -> str:

@@ -278,7 +278,7 @@ class Recorder(Projection):
     # One event
 
     def _take(self, event: Parsed, packed: Packed, line: Line) -> None:
-        digest = sha256(packed.line).digest()[:16]
+        digest = packed.digest
         known = self._known.get((event.uuid, event.kind))
         shown = True
         if known is not None:
