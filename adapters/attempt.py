@@ -59,7 +59,8 @@ class Attempt:
     ) -> None:
         from adapters import intercepts, wire  # they need nemo_relay, which is there once there is a place
 
-        intercepts.ensure_dispatcher()
+        if intercepts.current().rules:
+            intercepts.ensure_dispatcher()
         given = dict(options.metadata or {})
         self.where = where
         self.relay = where.host.relay
@@ -126,7 +127,7 @@ class Attempt:
         self.error = self.own_error = None
         request = self.wire.outgoing(passed)
         self.context = None
-        for name, data in self.wire.late_marks(passed):  # escaped already
+        for name, data in self.wire.late_marks():  # escaped already
             self._emit(name, data)
         return request
 

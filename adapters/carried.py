@@ -17,7 +17,7 @@ class Carried:
     each copy is given to it once.
     """
 
-    __slots__ = ("_frozen", "_headers", "_native", "_request", "_seen", "annotation", "body", "exact")
+    __slots__ = ("_compared", "_frozen", "_headers", "_native", "_request", "_seen", "annotation", "body", "exact")
 
     def __init__(self, native: Any | None, body: dict[str, Any], headers: Mapping[str, Any]) -> None:
         self.body = body
@@ -27,6 +27,7 @@ class Carried:
         self._headers = dict(headers)
         self._request: nemo_relay.LLMRequest | None = None
         self._frozen: bytes | None = None
+        self._compared: Any = None  # the last value that was found to be this body
         self._seen: nemo_relay.LLMRequest | None = None  # what the annotation was decoded from
         if native is None:
             return
@@ -62,11 +63,29 @@ class Carried:
 
     def says(self, content: Any) -> bool:
         """Whether `content`, from Relay, is this body."""
-        if content is self.body:
+        if content is self.body or content is self._compared:
             return True
+        if frozen(content) != self.frozen:
+            return False
+        self._compared = content
+        return True
+
+    @property
+    def frozen(self) -> bytes:
+        """The body as canonical bytes."""
         if self._frozen is None:
             self._frozen = frozen(self.body)
-        return frozen(content) == self._frozen
+        return self._frozen
+
+    def readdressed(self, annotation: Any, original: nemo_relay.LLMRequest) -> nemo_relay.LLMRequest | None:
+        """This body under the headers of `original`, without converting it; None where the codec makes another body.
+
+        Relay puts headers of its own between our intercept and `encode`, below an Agent scope.
+        """
+        if self._native is None or not self.exact or original.headers == self._headers:
+            return None
+        request: nemo_relay.LLMRequest = self._native.encode(annotation, original)
+        return request if self.says(request.content) else None
 
     def changed_by(self, annotation: Any) -> dict[str, Any]:
         """The body with the difference between `annotation` and ours laid over it; `body` itself when there is none.

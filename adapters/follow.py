@@ -126,9 +126,6 @@ def follow(url: str, token: str, *, interval: float = 1.0) -> Follower:
     Raises:
         ValueError: `url` is no http address.
     """
-    from adapters.intercepts import ensure_dispatcher
-
     follower = Follower(url, token, interval)
-    ensure_dispatcher()
     follower.start()
     return follower

@@ -41,7 +41,11 @@ _registered = False
 
 
 def ensure_dispatcher() -> None:
-    """Registers our request intercept in Relay, once a process. It stays; only the rule set changes."""
+    """Registers our request intercept in Relay, once a process. It stays; only the rule set changes.
+
+    Attempts do so themselves from the first rules on. Until then they save the cost of Relay's dispatch, which is that
+    of a switch of threads; a call that began without the intercept runs the rules on its way to the provider.
+    """
     global _registered
     if _registered:
         return

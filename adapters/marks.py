@@ -58,12 +58,14 @@ class Rewrite(TypedDict):
 class Request(TypedDict):
     """`relay.request`: emitted only where the llm scope's start data does not say it exactly.
 
-    `app` is the body the app gave, present when any intercept changed it; `provider` the body the provider got,
-    present when it differs as JSON from the start event's content; `escaped` lists JSON pointers of values that
-    Relay cannot encode and that stand in the record as `{"$int": "…"}`, `{"$float": "…"}` or `{"$bytes": "…"}`.
+    Where an intercept changed the body, `app_patch` turns the start event's content back into what the app gave, or
+    `app` is that itself and goes before; `provider` is the body the provider got, present when it differs as JSON from
+    the start event's content; `escaped` lists JSON pointers of values that Relay cannot encode and that stand in the
+    record as `{"$int": "…"}`, `{"$float": "…"}` or `{"$bytes": "…"}`. A later mark of the same call goes before.
     """
 
     app: NotRequired[Any]
+    app_patch: NotRequired[list[PatchOp]]
     provider: NotRequired[Any]
     escaped: NotRequired[list[str]]
     headers: NotRequired[list[str]]

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -15,7 +15,8 @@ from adapters import json_patch
 from adapters.actions import ACTIONS
 from adapters.actions.base import Action, Block, Draft, Effect, Facts, Fault, Field, Redactor, Respond, RuleError
 from adapters.actions.redact import Redact
-from adapters.json_values import canonical, escape
+from adapters.call_headers import changed_headers
+from adapters.json_values import canonical, escape, holds
 from adapters.marks import PatchOp, Result, Rewrite
 from adapters.match import Match
 
@@ -81,11 +82,12 @@ class Rule:
 class RuleSet:
     """The rules of one moment, in the order they run. Immutable; one call runs under exactly one set."""
 
-    __slots__ = ("_candidates", "etag", "rules")
+    __slots__ = ("_candidates", "etag", "redacts", "rules")
 
     def __init__(self, rules: Sequence[Rule] = (), etag: str = "") -> None:
         self.rules = tuple(sorted(rules, key=lambda r: (r.priority, r.key)))
         self.etag = etag
+        self.redacts = any(isinstance(rule.action, Redact) for rule in self.rules)
         self._candidates: dict[tuple[Any, ...], tuple[Rule, ...]] = {}
 
     @classmethod
@@ -136,6 +138,7 @@ class Stage:
     duration_us: float
     patch: list[PatchOp]
     error: str | None = None
+    plain: bool = True  # whether Relay can hold the patch as it is
 
 
 @dataclass(slots=True)
@@ -151,16 +154,24 @@ class Outcome:
     def redactors(self) -> tuple[Redactor, ...]:
         return self.draft.redactors
 
-    def rewrites(self) -> list[Rewrite]:
-        """The ledger entries, redacted like the bodies and escaped for Relay."""
+    @property
+    def plain(self) -> bool:
+        """Whether Relay can hold all that the rules put into the body as it is."""
+        return all(stage.plain for stage in self.stages)
+
+    def rewrites(self, sizes: Mapping[int, int] | None = None) -> list[Rewrite]:
+        """The ledger entries, redacted like the bodies and escaped for Relay.
+
+        `sizes` has the sizes of bodies that are known already, by `id`.
+        """
         rewrites: list[Rewrite] = []
-        known: dict[int, int] = {}
+        known = dict(sizes or {})
         for i, stage in enumerate(self.stages):
             for body in (stage.before.body, stage.after.body):
                 if id(body) not in known:
                     known[id(body)] = size(body)
-            sizes = known[id(stage.before.body)], known[id(stage.after.body)]
-            rewrites.append(_rewrite(i, stage, self.redactors, self.etag, sizes))
+            from_to = known[id(stage.before.body)], known[id(stage.after.body)]
+            rewrites.append(_rewrite(i, stage, self.redactors, self.etag, from_to))
         return rewrites
 
 
@@ -192,7 +203,7 @@ def run(
             draft = stage.after
         if draft.effect is not None:
             decision = Decision(rule.key, rule.revision, draft.effect)
-            draft = replace(draft, effect=None)
+            draft = Draft(draft.body, facts, draft.headers, None, draft.redactors)
             if not (isinstance(decision.effect, Fault) and decision.effect.status is None):
                 break
         if rule.break_chain and stage.result != "miss":
@@ -222,7 +233,7 @@ def _run_one(rule: Rule, draft: Draft, tally: Failures) -> Stage:
     tally.note(rule, error)
     if error is not None:
         return Stage(rule, "error", draft, draft, took * 1e6, [], error)
-    return Stage(rule, _result(draft, after, patch), draft, after, took * 1e6, patch)
+    return Stage(rule, _result(draft, after, patch), draft, after, took * 1e6, patch, None, holds(patch))
 
 
 _RESULTS: dict[type[Effect], Result] = {Block: "block", Respond: "respond", Fault: "fault"}
@@ -236,6 +247,8 @@ def _result(before: Draft, after: Draft, patch: list[PatchOp]) -> Result:
 
 def redactors(rules: RuleSet, facts: Facts) -> tuple[Redactor, ...]:
     """How the set redacts the record of a call, told without running it."""
+    if not rules.redacts:
+        return ()
     return tuple(
         rule.action.redacted
         for rule in rules.matching(facts)
@@ -289,11 +302,6 @@ def _rewrite(position: int, stage: Stage, redactors: Sequence[Redactor], etag: s
         rewrite["error"] = redacted(stage.error, redactors)
     escaped: Rewrite = escape(rewrite)[0]
     return escaped
-
-
-def changed_headers(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Names of headers that were set, changed or removed."""
-    return sorted(k for k in {*before, *after} if before.get(k) != after.get(k) or (k in before) != (k in after))
 
 
 class Failures:

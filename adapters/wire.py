@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import nemo_relay
 
-from adapters import json_patch, rules
+from adapters import call_headers, json_patch, rules
 from adapters.actions.base import Block, Facts, Redactor
+from adapters.call_headers import ExtraHeaders, changed_headers
 from adapters.carried import Carried
 from adapters.json_values import escape, json_equal, overlay, to_json
 from adapters.marks import REQUEST, REWRITE, Request, Rewrite
-from adapters.rules import Decision, RuleSet, changed_headers, redacted
+from adapters.rules import Decision, RuleSet, redacted
 
 __all__ = ["WIRES", "ExtraHeaders", "ProviderCall", "current_call", "escape", "json_equal", "to_json"]
 
@@ -38,8 +39,6 @@ WIRES: dict[str, Wire] = {
 
 # Arguments of the SDK's call that are no part of the body.
 _ASIDE = ("timeout", "extra_headers")
-_INTERNAL_HEADERS = frozenset({"x-dynamo-session-id", "x-dynamo-parent-session-id"})
-_TRACE = "traceparent"
 
 _current: ContextVar[ProviderCall | None] = ContextVar("relay_provider_call", default=None)
 
@@ -47,12 +46,6 @@ _current: ContextVar[ProviderCall | None] = ContextVar("relay_provider_call", de
 def current_call() -> ProviderCall | None:
     """The call whose `activate()` surrounds us."""
     return _current.get()
-
-
-class ExtraHeaders(dict[str, Any]):
-    """`extra_headers` of an outgoing request; `removed` names what a rule takes away that the transport would add."""
-
-    removed: tuple[str, ...] = ()
 
 
 class ProviderCall:
@@ -108,13 +101,14 @@ class ProviderCall:
         self._removed: tuple[str, ...] = ()
         self._redactors: tuple[Redactor, ...] = ()
         self._reported = 0  # how many rewrites Relay's pending marks tell
+        self._told: Carried | None = None  # the copy that its pending `relay.request` is about
         self._codec_failed = False
         self._encoded: nemo_relay.LLMRequest | None = None
         self._passed: dict[str, Any] | None = None  # the content of Relay's request in the callback
         carried, self.escaped = escape(self._app)
         self._given: dict[str, Any] = self._app if carried is self._app else to_json(self._app)
         self._body = self._given  # what the rules and others made of it
-        relay_headers = _relay_headers(self._headers)
+        relay_headers = call_headers.carriable(self._headers)
         self._copy = self._first = Carried(self._native, carried, relay_headers)
         self.relay_request = self._copy.request(relay_headers)
         self._coded = self._copy.annotation is not None
@@ -139,14 +133,23 @@ class ProviderCall:
         The second answer is the first one, so that the event shows what the callback got.
         """
         if self._encoded is None:
-            body = self._changed_by(annotation)
-            if self.ruleset is None:  # an intercept of the host broke the chain before ours
-                headers = self._run(rules.current(), body, original.headers)
-                self._encoded = self._copy.request(headers)
-            else:
-                carried = self._copy if body is self._copy.body else Carried(None, body, original.headers)
-                self._encoded = carried.request(original.headers)
+            self._encoded = self._encode(annotation, original)
         return self._encoded
+
+    def _encode(self, annotation: Any, original: nemo_relay.LLMRequest) -> nemo_relay.LLMRequest:
+        copy, headers = self._copy, original.headers
+        unchanged: nemo_relay.LLMRequest | None = None
+        if copy is self._first and not self._codec_failed:
+            with contextlib.suppress(Exception):  # _changed_by says what is wrong
+                unchanged = copy.readdressed(annotation, original)
+        body = self._changed_by(annotation) if unchanged is None else copy.body
+        if self.ruleset is None:  # our intercept did not run: there were no rules yet, or one of the host's cut it off
+            headers = self._run(rules.current(), body, headers)
+            body = self._copy.body
+        if unchanged is not None and self._copy is copy and headers == original.headers:
+            return unchanged
+        carried = self._copy if body is self._copy.body else Carried(None, body, headers)
+        return carried.request(headers)
 
     def _changed_by(self, annotation: Any) -> dict[str, Any]:
         if not self._codec_failed:
@@ -180,6 +183,9 @@ class ProviderCall:
         headers = self._run(rule_set, before, request.headers)
         self._reported = len(self.rewrites)
         pending = [nemo_relay.PendingMarkSpec(REWRITE, data=_data(r)) for r in self.rewrites]
+        self._told = self._copy
+        if mark := self._request_mark(exact=True):
+            pending.append(nemo_relay.PendingMarkSpec(REQUEST, data=_data(mark)))
         if annotation is None:
             return nemo_relay.LLMRequestInterceptOutcome(self._copy.request(headers), None, pending)
         passed = request if headers == request.headers else nemo_relay.LLMRequest(headers, request.content)
@@ -198,18 +204,23 @@ class ProviderCall:
         names, changed = self._take(content, headers)
         outcome = rules.run(rule_set, self._body, self.facts, self._headers)
         self.ruleset, self.decision, self._redactors = outcome.etag, outcome.decision, outcome.redactors
+        if not outcome.stages and not names and changed is None:
+            return dict(headers)
         if names or changed is not None:
             pair = redacted(carried, self._redactors), redacted(changed or carried, self._redactors)
             self.rewrites.append(_foreign(len(self.rewrites), names, *pair, outcome.etag))
-        for rewrite in outcome.rewrites():
+        known = {id(self._given): len(self._first.frozen)} if self._first.body is self._given else {}
+        for rewrite in outcome.rewrites(known):
             rewrite["position"] = len(self.rewrites)
             self.rewrites.append(rewrite)
         self._headers = {k: v for k, v in outcome.draft.headers.items() if v is not None}
         self._removed = tuple(k for k, v in outcome.draft.headers.items() if v is None)
         self._body = outcome.draft.body
-        now = _merged(headers, ours, self._headers)
-        if self._body is not self._given or self._redactors:
-            self._carry(now)
+        now = call_headers.merged(headers, ours, self._headers)
+        if self._redactors:
+            self._carry(redacted(self._body, self._redactors), now)
+        elif self._body is not self._given:
+            self._carry(self._body, now, plain=outcome.plain and not self.escaped)
         return now
 
     def _failed(self, rule_set: RuleSet) -> None:
@@ -223,9 +234,9 @@ class ProviderCall:
             reason = f"intercept {closed.key} could not be applied"
             self.decision = Decision(closed.key, closed.revision, Block(reason))
 
-    def _carry(self, headers: Mapping[str, Any]) -> None:
-        """Makes Relay's copy anew: redacted, since Relay records what it carries, and escaped."""
-        carried, self.escaped = escape(redacted(self._body, self._redactors))
+    def _carry(self, body: dict[str, Any], headers: Mapping[str, Any], *, plain: bool = False) -> None:
+        """Makes Relay's copy anew: redacted, since Relay records what it carries, and escaped unless it is `plain`."""
+        carried, self.escaped = (body, []) if plain else escape(body)
         self._copy = Carried(self._native if self._coded else None, carried, headers)
         if self._coded and self._copy.annotation is None and self._wire is not None:
             self._copy.stand_in(self._wire.empty)
@@ -236,8 +247,7 @@ class ProviderCall:
         Returns the names of headers they changed, and their body if it is another one. A content that is no object
         counts as no rewrite (R75).
         """
-        ours = _relay_headers(self._headers)
-        names = [n for n in changed_headers(ours, headers) if n.lower() not in (_TRACE, *_INTERNAL_HEADERS)]
+        names = call_headers.changed_by_others(self._headers, headers)
         for name in names:
             self._headers = {k: v for k, v in self._headers.items() if k.lower() != name.lower()}
             if name in headers:
@@ -263,7 +273,8 @@ class ProviderCall:
             self._take_late(content, headers)
         body = self._body if self._given is self._app else overlay(self._app, self._given, self._body)
         self.changed = body is not self._app
-        extra = self._extra_headers(headers)
+        trace = self._wire is not None or "extra_headers" in self.request  # R77
+        extra = call_headers.outgoing(self._headers, self._removed, headers, trace=trace)
         if not self.changed and extra == self._app_headers and not self._removed:
             return self.request
         out = {k: body.get(k, v) for k, v in self.request.items() if k in body or k not in self._app}
@@ -282,17 +293,6 @@ class ProviderCall:
             self._copy = Carried(None, changed, headers)
             if self.escaped:
                 self.escaped = escape(redacted(self._body, self._redactors))[1]
-
-    def _extra_headers(self, passed: Mapping[str, Any]) -> ExtraHeaders:
-        extra = ExtraHeaders({k: v for k, v in self._headers.items() if k.lower() not in _INTERNAL_HEADERS})
-        extra.removed = self._removed
-        trace = next((v for k, v in passed.items() if k.lower() == _TRACE), None)
-        wanted = self._wire is not None or "extra_headers" in self.request  # R77
-        if trace is not None and wanted and _TRACE not in (n.lower() for n in self._removed):
-            for name in [k for k in extra if k.lower() == _TRACE]:
-                del extra[name]
-            extra[_TRACE] = trace
-        return extra
 
     # -- the record ------------------------------------------------------------------------------------------------
 
@@ -315,31 +315,37 @@ class ProviderCall:
         """What must not be recorded is known before the rules run, and holds where they never do."""
         self._redactors = rules.redactors(rules.current(), self.facts)
         if self._redactors:
-            self._carry(_relay_headers(self._headers))
+            self._carry(redacted(self._body, self._redactors), call_headers.carriable(self._headers))
 
-    def request_mark(self, _passed: nemo_relay.LLMRequest | None = None) -> Request | None:
-        """Data of the `relay.request` mark, None when the llm scope's start says it exactly. After `outgoing`."""
+    def _request_mark(self, *, exact: bool) -> Request:
+        """Data of `relay.request`, empty when the llm scope's start says all; `exact` where it says our copy."""
         mark: Request = {}
-        if self.changed:
-            first = self._first.body  # the app's body, escaped
-            mark["app"] = escape(redacted(self._given, self._redactors))[0] if self._redactors else first
-        if not isinstance(self._passed, dict) or not self._copy.says(self._passed):
+        if self._body is not self._given:
+            app = escape(redacted(self._given, self._redactors))[0] if self._redactors else self._first.body
+            if not exact:
+                mark["app"] = app
+            elif patch := json_patch.diff(self._copy.body, app):
+                mark["app_patch"] = patch
+        if not exact:
             mark["provider"] = self._copy.body
         if self.escaped:
             mark["escaped"] = self.escaped
         if names := [*changed_headers(self._app_headers, self._headers), *self._removed]:
             mark["headers"] = sorted(set(names))
-        return mark or None
+        return mark
 
-    def late_marks(self, _passed: nemo_relay.LLMRequest | None = None) -> list[tuple[str, dict[str, Any]]]:
+    def late_marks(self) -> list[tuple[str, dict[str, Any]]]:
         """Marks (name, data) that the callback emits under the llm scope, after `outgoing`.
 
         They are the rewrites that Relay does not tell by itself, since they were seen after our intercept (each is
-        given once), and `relay.request`.
+        given once), and `relay.request` where it is another one than our intercept told.
         """
         late = [(REWRITE, _data(r)) for r in self.rewrites[self._reported :]]
         self._reported = len(self.rewrites)
-        mark = self.request_mark()
+        exact = isinstance(self._passed, dict) and self._copy.says(self._passed)
+        if exact and self._told is self._copy and not late:
+            return []
+        mark = self._request_mark(exact=exact)
         return [*late, (REQUEST, _data(mark))] if mark else late
 
     @contextlib.contextmanager
@@ -364,19 +370,6 @@ def _unset(value: Any) -> bool:
 def _text(value: Any) -> str | None:
     """A fact about a call, None where the app gave something that is no text, such as a list for a model."""
     return value if isinstance(value, str) else None
-
-
-def _relay_headers(headers: Mapping[str, Any]) -> dict[str, str]:
-    """What of `headers` Relay can carry."""
-    return {k: v for k, v in headers.items() if isinstance(k, str) and isinstance(v, str) and not escape([k, v])[1]}
-
-
-def _merged(carried: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    changed = {n.lower() for n in changed_headers(before, after)}
-    if not changed:
-        return dict(carried)
-    kept = {k: v for k, v in carried.items() if k.lower() not in changed}
-    return {**kept, **{k: v for k, v in _relay_headers(after).items() if k.lower() in changed}}
 
 
 def _foreign(position: int, names: list[str], before: Any, after: Any, etag: str | None) -> Rewrite:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 
@@ -200,7 +200,7 @@ class Draft:
     redactors: tuple[Redactor, ...] = ()
 
     def with_body(self, body: dict[str, Any]) -> Draft:
-        return self if body is self.body else replace(self, body=body)
+        return self if body is self.body else Draft(body, self.facts, self.headers, self.effect, self.redactors)
 
 
 class Action:

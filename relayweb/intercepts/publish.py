@@ -206,7 +206,6 @@ def start() -> None:
     """
     global _watcher
     refresh(force=True)
-    intercepts.ensure_dispatcher()
     intercepts.failures.on_disabled = _note_failing
     if _watcher is None or not _watcher.is_alive():
         _watcher = _Watcher()

@@ -24,8 +24,8 @@ def _text(reader: Reader, seq: int | None) -> Text:
 
 
 def _marks(reader: Reader, uuid: UUID, *wanted: str) -> list[tuple[str, bytes]]:
-    """The marks of these names under a scope: name and text, in the order they were accepted."""
-    under = list(Event.objects.filter(mark_of=uuid, kind=Event.Kind.MARK).order_by("seq"))
+    """The marks of these names under a scope: name and text, in the order of their times, then of acceptance."""
+    under = list(Event.objects.filter(mark_of=uuid, kind=Event.Kind.MARK).order_by("at_ns", "seq"))
     named = ((stored.load(member(text, "name")), text) for text in reader.texts(under))
     return [(name, text) for name, text in named if name in wanted]
 
@@ -59,6 +59,9 @@ def request(uuid: UUID) -> dict[str, Text | list[Any]] | None:
             found["request"] = data["provider"]
         if "app" in data:
             found["app"] = data["app"]
+        elif "app_patch" in data:
+            app, problem = _patched(stored.load(body), stored.load(data["app_patch"]))
+            found["app"] = None if problem else stored.dump(app)
         found["escaped"] = stored.load(data.get("escaped")) or []
     return found
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import nemo_relay
 
-from adapters import intercepts
+from adapters import intercepts, json_patch
 from adapters.intercepts import RuleSet
 from adapters.wire import ProviderCall
 
@@ -166,6 +166,15 @@ class Done:
         return dict(found)
 
     @property
+    def request(self) -> dict[str, Any]:
+        """Data of the last `relay.request` mark, with `app` put together from its patch."""
+        pending = [e["data"] for e in self.events if e["name"] == "relay.request"]
+        mark = [*pending, *(data for name, data in self.late if name == "relay.request")][-1]
+        if "app_patch" in mark:
+            mark = {**mark, "app": json_patch.apply(self.start["data"]["content"], mark["app_patch"])}
+        return dict(mark)
+
+    @property
     def rewrites(self) -> list[dict[str, Any]]:
         """Data of the `relay.rewrite` marks Relay emitted, in order."""
         return [e["data"] for e in self.events if e["name"] == "relay.rewrite"]
@@ -221,7 +230,7 @@ async def run(
 
     def provider(passed: Any) -> Any:
         done.sent = call.outgoing(passed)
-        done.late = call.late_marks(passed)
+        done.late = call.late_marks()
         return answer
 
     async def streamed(passed: Any) -> AsyncIterator[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from adapters import faults, intercepts, relay_llm, wire
+from adapters import faults, intercepts, json_patch, relay_llm, wire
 from adapters.failures import is_wrapper
 from tests.adapters.conftest import Conversation, Events, answer, body, call
 
@@ -394,7 +394,8 @@ def test_a_rule_rewrites_the_providers_request(talk: Conversation, events: Event
     assert seen[0]["unknown_field"] is request["unknown_field"]
     assert "temperature" not in request
     [mark] = events.marks("relay.request")
-    assert mark["data"]["app"] == request
+    [start] = events.attempts("start")
+    assert json_patch.apply(start["data"]["content"], mark["data"]["app_patch"]) == request
 
 
 def test_a_redact_rule_keeps_content_out_of_the_record_only(talk: Conversation, events: Events, rules: Any) -> None:

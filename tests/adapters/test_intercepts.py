@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import nemo_relay
 import pytest
 
-from adapters import intercepts, marks
+from adapters import intercepts, marks, relay_llm
 from adapters.intercepts import RuleSet
 from adapters.wire import ProviderCall
 from tests.adapters.relay_calls import MODES, body, intercept, passing, rules, run, text
@@ -248,3 +249,74 @@ async def test_a_raising_intercept_of_the_host_still_leaves_the_ledger() -> None
         await nemo_relay.llm.execute(call.operation, call.relay_request, lambda _p: {}, codec=call.codec)
     assert [r["key"] for r in call.rewrites] == ["k"]
     assert call.held_request()["seed"] == 1
+
+
+@pytest.fixture
+def unregistered() -> Iterator[None]:
+    """Our intercept is not in Relay, as in a process that has had no rules yet."""
+
+    def forget() -> None:
+        nemo_relay.intercepts.deregister_llm_request(intercepts.NAME)
+        intercepts._registered = False
+
+    forget()
+    yield
+    forget()
+
+
+def registrations() -> list[str]:
+    return [r.local_name for r in nemo_relay.runtime_registrations.list_runtime_registrations()]
+
+
+def managed(request: dict[str, Any], seen: list[Any]) -> None:
+    facts = {"api_mode": "chat_completions", "api_request_id": "a"}
+    relay_llm.execute_current(request, lambda r: seen.append(r) or {}, name="p", metadata=facts)
+
+
+def test_calls_pay_for_our_intercept_from_the_first_rules_on(unregistered: None, talk: Any) -> None:
+    seen: list[Any] = []
+    managed(request := body("chat_completions"), seen)
+    assert text({k: v for k, v in seen[0].items() if k != "extra_headers"}) == text(request)
+    assert intercepts.NAME not in registrations()
+    previous = intercepts.swap(numbered(3))
+    try:
+        managed(request, seen)
+    finally:
+        intercepts.swap(previous)
+    assert seen[1]["n"] == 3 and intercepts.NAME in registrations()
+
+
+def test_what_a_hosts_intercept_changes_is_in_the_ledger_without_ours(
+    unregistered: None, talk: Any, events: Any
+) -> None:
+    def add(headers: Any, annotation: Any, content: Any) -> Any:
+        annotation.params = {**(annotation.params or {}), "temperature": 0.25}
+        return headers, content
+
+    seen: list[Any] = []
+    with intercept("host", 5, passing(add)):
+        managed(body("chat_completions"), seen)
+    assert intercepts.NAME not in registrations() and seen[0]["temperature"] == 0.25
+    (mark,) = events.marks("relay.rewrite")
+    assert (mark["data"]["key"], mark["data"]["result"]) == ("foreign", "hit")
+    assert mark["parent_uuid"] == events.attempts()[0]["uuid"]
+
+
+def test_rules_put_in_force_while_a_call_is_on_its_way_hold_for_it(unregistered: None, talk: Any, events: Any) -> None:
+    """The first rules there are: our intercept was not in Relay when the call began."""
+    previous = intercepts.current()
+
+    def put_in_force(headers: Any, annotation: Any, content: Any) -> Any:
+        intercepts.swap(numbered(7))
+        return headers, content
+
+    seen: list[Any] = []
+    try:
+        with intercept("host", 5, passing(put_in_force)):
+            managed(body("chat_completions"), seen)
+    finally:
+        intercepts.swap(previous)
+    assert (seen[0]["seed"], seen[0]["n"]) == (7, 7)
+    assert [m["data"]["revision"] for m in events.marks("relay.rewrite")] == [7, 7]
+    start = events.attempts()[0]["data"]["content"]
+    assert (start["seed"], start["n"]) == (7, 7)

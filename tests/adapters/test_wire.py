@@ -124,7 +124,7 @@ async def test_R35_values_relay_cannot_hold_reach_the_provider_as_they_are(api_m
     assert content["seed"] == {"$int": str(2**64)}
     assert content["note"] == "x\\ud83dy"
     assert content["k\\ud83d"] == [{"$float": "nan"}, {"$bytes": "00ff"}]
-    (mark,) = [data for name, data in done.late if name == "relay.request"]
+    mark = done.request
     assert mark["escaped"] == ["/seed", "/deep", "/note", "/k\\ud83d", "/k\\ud83d/0", "/k\\ud83d/1"]
 
 
@@ -194,7 +194,7 @@ async def test_foreign_changes_stand_in_the_ledger_in_their_order(api_mode: str)
     ]
     assert [m["patch"][0]["op"] for m in marks if m["key"] == "foreign"] == ["add", "add"]
     assert marks[0]["bytes_after"] > marks[0]["bytes_before"]
-    (request,) = [data for name, data in done.late if name == "relay.request"]
+    request = done.request
     assert request["app"] == body(api_mode)
 
 
@@ -321,7 +321,7 @@ async def test_nor_where_there_is_no_codec() -> None:
     with rules(TEMPERATURE), intercept("greedy", -10, passing(change), break_chain=True):
         done = await run(request := {"prompt": "x"}, "own")
     assert done.sent_body == {**request, "more": 1, "temperature": 0.1}
-    (mark,) = [data for name, data in done.late if name == "relay.request"]
+    mark = done.request
     assert mark["provider"] == done.sent_body
 
 

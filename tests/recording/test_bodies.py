@@ -67,6 +67,31 @@ def test_what_the_marks_say_of_the_request_wins():
     )
 
 
+def test_what_the_app_gave_is_put_together_from_a_patch_of_the_body_that_went_out():
+    talk, attempt = one()
+    sent = json.loads(bodies.request(UUID(attempt))["request"]) if talk.record() else {}
+    patch = [{"op": "replace", "path": "/model", "value": "asked"}, {"op": "add", "path": "/n", "value": 2**70}]
+    talk.add(mark(marks.REQUEST, attempt, 30, {"app_patch": patch}))
+    talk.record()
+    assert value(bodies.request(UUID(attempt)), "app") == {**sent, "model": "asked", "n": 2**70}
+
+
+def test_the_later_mark_wins_in_whatever_order_they_came():
+    talk, attempt = one()
+    late = mark(marks.REQUEST, attempt, 31, {"app_patch": [{"op": "replace", "path": "/model", "value": "late"}]})
+    early = mark(marks.REQUEST, attempt, 30, {"app_patch": [{"op": "replace", "path": "/model", "value": "early"}]})
+    talk.add(late, early)
+    talk.record()
+    assert value(bodies.request(UUID(attempt)), "app")["model"] == "late"
+
+
+def test_a_patch_that_does_not_fit_the_body_tells_no_app_body():
+    talk, attempt = one()
+    talk.add(mark(marks.REQUEST, attempt, 30, {"app_patch": [{"op": "remove", "path": "/none"}]}))
+    talk.record()
+    assert bodies.request(UUID(attempt))["app"] is None
+
+
 def test_a_failed_attempt_tells_what_the_provider_answered():
     talk, attempt = one(status=FAILED, out=None)
     told = {"status": 429, "error_type": "x", "message": "slow", "body": "{}", "request_id": None, "retry_after": "2"}
