@@ -35,6 +35,15 @@ class Error(Schema):
     message: str | None
 
 
+class AwaitingRetry(Schema):
+    """The last attempt failed and nothing runs; `until` is null where only the sender knows when it gives up."""
+
+    since: str | None
+    until: str | None
+    since_us: int
+    until_us: int | None
+
+
 class Turn(Schema):
     uuid: str
     session_id: str | None
@@ -44,6 +53,7 @@ class Turn(Schema):
     name: str
     asked: str | None = Field(description="First words of what the user asked.")
     status: str = Field(description="running, ok, failed, cancelled, blocked or interrupted")
+    awaiting_retry: AwaitingRetry | None = Field(description="Of a running turn that only waits for a retry.")
     outcome: str | None
     started_at: str | None
     ended_at: str | None
@@ -94,6 +104,7 @@ class Node(Schema):
     call_role: str | None = None
     api_request_id: str | None = None
     retries: int | None = None
+    awaiting_retry: AwaitingRetry | None = Field(None, description="Of a running call that only waits for a retry.")
     provider: str | None = None
     model: str | None = None
     api_mode: str | None = None
@@ -122,6 +133,10 @@ class Session(Schema):
     turns: int
     running: int
     failed: int
+    calls: int
+    tokens: int | None
+    cost_usd: float | None
+    asked: str | None
     started_at: str | None
     last_at: str | None
     start_us: int | None

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, Max, Min, Q, QuerySet
+from django.db.models import Count, Max, Min, Q, QuerySet, Sum
 
-from relayweb.recording import rows, tree
+from relayweb.recording import rows, tree, waiting
 from relayweb.recording.bodies import events, request, response, rewrites
 from relayweb.recording.chunks import page as chunks
 from relayweb.recording.models import Ledger, Rewrite, Scope
@@ -132,7 +132,7 @@ def turn(uuid: UUID | str) -> dict[str, Any] | None:
     found = turn_row(uuid)
     if found is None:
         return None
-    nodes = _with_rewrites(tree.flat(_turn_rows(found.uuid), found.uuid))
+    nodes = _completed(tree.flat(_turn_rows(found.uuid), found.uuid))
     return {**as_turns([found])[0], "tree": tree.nest(nodes)}
 
 
@@ -154,9 +154,14 @@ def turn_summary(uuid: UUID | str) -> dict[str, Any] | None:
 
 
 def as_turns(found: Sequence[Row]) -> list[dict[str, Any]]:
-    """Rows as Turns, each with the turn that called it where it is a sub-agent's."""
+    """Rows as Turns, each with the turn that called it where it is a sub-agent's, and whether it waits for a retry."""
     parents = calling_turns({row.parent_turn_uuid for row in found if row.parent_turn_uuid is not None})
-    return [rows.turn(row, parents.get(row.parent_turn_uuid) if row.parent_turn_uuid else None) for row in found]
+    running = [row.uuid for row in found if row.status == "running"]
+    waits = waiting.turns(running) if running else {}
+    return [
+        rows.turn(row, parents.get(row.parent_turn_uuid) if row.parent_turn_uuid else None, waits.get(row.uuid))
+        for row in found
+    ]
 
 
 def calling_turns(homes: set[UUID]) -> dict[UUID, UUID | None]:
@@ -224,7 +229,7 @@ def turn_nodes(uuid: UUID | str, *, since_seq: int = 0) -> list[dict[str, Any]]:
         return []
     found = _turn_rows(wanted, since_seq)
     if not since_seq:
-        return _with_rewrites(tree.flat(found, wanted))
+        return _completed(tree.flat(found, wanted))
     return nodes_of(found)
 
 
@@ -235,11 +240,16 @@ def nodes_of(found: Iterable[Row]) -> list[dict[str, Any]]:
         if row.role == "attempt" and row.logical_uuid == row.uuid:
             nodes.append(rows.synthetic_call(row))
         nodes.append(rows.node(row))
-    return _with_rewrites(nodes)
+    return _completed(nodes)
 
 
-def _with_rewrites(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Give each attempt the intercepts that looked at it, in the order they ran."""
+def _completed(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give each attempt the intercepts that looked at it, in the order they ran, and each open call what it awaits."""
+    running = {UUID(n["uuid"]): UUID(n["turn_uuid"]) for n in nodes if n["role"] == "logical_call" and _is_open(n)}
+    waits = waiting.calls(running) if running else {}
+    for node in nodes:
+        if node["role"] == "logical_call":
+            node["awaiting_retry"] = waits.get(UUID(node["uuid"])) if waits else None
     attempts = {n["uuid"]: n for n in nodes if n["role"] == "attempt"}
     if attempts:
         for uuids in slices([UUID(u) for u in attempts]):
@@ -249,11 +259,15 @@ def _with_rewrites(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return nodes
 
 
+def _is_open(call: dict[str, Any]) -> bool:
+    return call["status"] == "running" and "synthetic" not in call["flags"]
+
+
 def scope(uuid: UUID | str) -> dict[str, Any] | None:
     """One node, without children; None if it is not on record."""
     wanted = as_uuid(uuid)
     row = None if wanted is None else next(read_rows(Scope.objects.filter(uuid=wanted)), None)
-    return None if row is None else _with_rewrites([rows.node(row)])[0]
+    return None if row is None else _completed([rows.node(row)])[0]
 
 
 # ---------------------------------------------------------------- sessions
@@ -275,7 +289,10 @@ def sessions(q: str = "", *, limit: int = 50, cursor: str | None = None) -> dict
     more, page = len(page) > limit, page[:limit]
     told = {sums["session_id"]: sums for sums in _grouped(found, [name for name, *_ in page])}
     following = f"{page[-1][1]}.{page[-1][2].hex}" if more else None
-    return {"sessions": [_session(told[name]) for name, *_ in page if name in told], "next": following}
+    heads = Scope.objects.filter(uuid__in=[uuid for *_, uuid in page]).values_list("session_id", "asked")
+    asked: dict[str | None, str | None] = dict(heads)
+    listed = [{**_session(told[name]), "asked": asked.get(name)} for name, *_ in page if name in told]
+    return {"sessions": listed, "next": following}
 
 
 def _newest_turns(found: QuerySet[Any], many: int, after: tuple[int, UUID] | None) -> Iterator[tuple[str, int, UUID]]:
@@ -318,6 +335,9 @@ _SUMS = {
     "last": Max("last_us"),
     "running": Count("uuid", filter=Q(status="running")),
     "failed": Count("uuid", filter=Q(status__in=("failed", "interrupted", "blocked"))),
+    "calls": Sum("logical_calls"),
+    "tokens": Sum("total_tokens"),
+    "cost": Sum("cost_pusd"),
 }
 
 
@@ -333,6 +353,9 @@ def _session(found: Mapping[str, Any]) -> dict[str, Any]:
         "turns": found["turns"],
         "running": found["running"],
         "failed": found["failed"],
+        "calls": found["calls"] or 0,
+        "tokens": found["tokens"],
+        "cost_usd": rows.usd(found["cost"]),
         "started_at": rows.rfc3339(found["first_us"]),
         "last_at": rows.rfc3339(found["last"]),
         "start_us": found["first_us"],

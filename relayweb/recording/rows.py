@@ -172,13 +172,14 @@ def _common(row: Row) -> dict[str, Any]:
     }
 
 
-def turn(row: Row, parent: UUID | None = None) -> dict[str, Any]:
-    """A Turn, without its tree. `parent` is the turn that called this one, a sub-agent's."""
+def turn(row: Row, parent: UUID | None = None, waiting: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A Turn, without its tree. `parent` is the turn that called this one, a sub-agent's; `waiting`: see `waiting`."""
     return {
         **_common(row),
         "session_id": row.session_id,
         "turn_id": row.turn_id,
         "parent_turn_uuid": None if parent is None else str(parent),
+        "awaiting_retry": waiting,
         "profile": row.profile,
         "asked": row.asked,
         "logical_calls": row.logical_calls or 0,

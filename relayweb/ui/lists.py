@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
-from relayweb.recording import queries, rows
+from relayweb.recording import queries
 from relayweb.recording.query_language import Query, QueryError, parse
 from relayweb.recording.turn_filter import turns_matching
 from relayweb.ui import facets, search, start
@@ -107,7 +107,7 @@ def changed_rows(request: HttpRequest) -> HttpResponse:
 
 def turns_of(query: Query, uuids: list[UUID]) -> list[dict[str, Any]]:
     matching = turns_matching(query).filter(uuid__in=uuids, start_us__isnull=False)
-    return [rows.turn(row) for row in queries.read_rows(matching.order_by("-start_us", "-uuid"))]
+    return queries.as_turns(list(queries.read_rows(matching.order_by("-start_us", "-uuid"))))
 
 
 @require_GET

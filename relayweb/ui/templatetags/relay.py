@@ -79,10 +79,17 @@ def with_query(context: template.Context, **changes: Any) -> str:
 
 @register.filter
 def trouble(turn: dict[str, Any]) -> str:
-    """Why a turn did not end well, in a few words, or ""."""
-    if turn.get("status") in ("ok", "running"):
+    """Why a turn did not end well, or what a running one waits for, in a few words, or ""."""
+    waits = turn.get("awaiting_retry")
+    if turn.get("status") == "ok" or (turn.get("status") == "running" and not waits):
         return ""
     error = turn.get("error")
+    if waits:
+        return f"{_named(error) or 'Failed'}, may be retried"
+    return _named(error)
+
+
+def _named(error: Any) -> str:
     if isinstance(error, dict):
         return str(error.get("type") or error.get("message") or error.get("status") or "")
     return str(error or "")
