@@ -92,6 +92,15 @@ class Counting(Homes):
         if home is not None and home.is_home:
             self._untold[home.uuid], self._untold[node.uuid] = home, node
 
+    def take_leave(self, home: Node) -> None:
+        """This home goes for good, with all that is inside: what it told those around it is to be forgotten."""
+        self._add_sums(home.added_up_to, home.added_up, -1)
+        around = self.find(home.parent_turn_uuid)
+        if around is not None:
+            self._homes[around.uuid] = self._dirty[around.uuid] = around
+            self._recount.add(around.uuid)
+            self._untold[around.uuid] = around
+
     def _home_node(self, uuid: bytes | None) -> Node | None:
         node = self.find(uuid)
         if node is None or not node.is_home:

@@ -1,37 +1,49 @@
-"""Whether the record is whole: every event can be read back, every number adds up. Reads only."""
+"""Whether the record is whole: every event can be read back, and the rows are what the events say. And mending it."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from hashlib import sha256
+from uuid import UUID
 
-from django.db import connection
-from django.db.models import Count, Q, Sum
+from django.db import connection, transaction
+from django.db.models import Count, Q
 
-from relayweb.recording import blocks, content
-from relayweb.recording.atof import BadEvent, parse
+from relayweb import conf
+from relayweb.recording import blocks, content, retention
+from relayweb.recording.atof import BadEvent, canonical, parse
 from relayweb.recording.compression import CONTENT
-from relayweb.recording.models import ChunkBlock, Content, Event, Ledger, Role, Scope
+from relayweb.recording.models import ChunkBlock, Content, Event, Ledger
+from relayweb.recording.rebuilding import Rebuilt
+from relayweb.recording.recorder import Recorder
 from relayweb.recording.stored import Reader
+from relayweb.recording.tables import Tables
 
 SCAN = 1_000
+_SHOWN = [flags for flags in range(2 * max(Event.Flag)) if not flags & Event.Flag.CONFLICT]
 _MOST = 20  # problems of one kind that are told one by one
 
 Problem = tuple[str, str]
 """What kind, and where."""
 
 
-def problems(progress: Callable[[str, int], None] = lambda name, count: None) -> Iterator[Problem]:
+def problems(
+    progress: Callable[[str, int], None] = lambda name, count: None, only: Collection[str] = ()
+) -> Iterator[Problem]:
     """Everything that is wrong with the record. `progress` is told what has been looked at, and how much of it."""
     for name, check in (
         ("database", _database),
         ("contents", _contents),
         ("events", _events),
+        ("conflicts", _conflicts),
         ("chunk blocks", _blocks),
-        ("scopes", _scopes),
-        ("turns", _turns),
+        ("events told again", _rows),
     ):
+        if only and name not in only:
+            continue
         counted = Counter[str]()
         for kind, where in check(counted):
             counted[kind] += 1
@@ -40,6 +52,85 @@ def problems(progress: Callable[[str, int], None] = lambda name, count: None) ->
             elif counted[kind] == _MOST + 1:
                 yield kind, "… and more"
         progress(name, counted[""])
+
+
+LOG = frozenset(
+    ("the database file is damaged", "an event cannot be read", "an event is not what its row says")
+    + ("an event is not what its digest says", "a content cannot be read", "a content is not what its digest says")
+    + ("a chunk block cannot be read", "a chunk block refers to a content that is not there")
+)
+"""Damage to what was recorded itself, which nothing on record can mend."""
+
+
+@dataclass
+class Mended:
+    """What was put right."""
+
+    rows: int = 0
+    marks: int = 0
+    """Events and chunk blocks whose rows said something else than they do."""
+    contents: int = 0
+    """Contents that nothing referred to."""
+
+
+def mend(progress: Callable[[str, int], None] = lambda name, count: None) -> Mended:
+    """Make everything that follows from the log anew, where it is not what the log says. Recording waits meanwhile.
+
+    Raises:
+        Damaged: the log itself cannot be read everywhere; nothing was changed.
+    """
+    lost = [f"{kind}: {where}" for kind, where in problems(only=("database", "contents", "events", "chunk blocks"))
+            if kind in LOG]  # fmt: skip
+    if lost:
+        raise Damaged(lost)
+    done = Mended()
+    with transaction.atomic():
+        done.marks = _mend_blocks() + _mend_conflicts()
+    done.rows = Rebuilt().mend(lambda count: progress("events told again", count))
+    now_us = time.time_ns() // 1000
+    Recorder(Tables(connection)).sweep(now_us, now_us - conf.INTERRUPT_AFTER * 1_000_000, 0)
+    done.contents = retention.collect_garbage().contents
+    return done
+
+
+class Damaged(Exception):
+    """What cannot be read, in `args[0]`."""
+
+
+def _mend_blocks() -> int:
+    count = 0
+    for row in ChunkBlock.objects.order_by("id").iterator(chunk_size=SCAN):
+        marks, _ = blocks.decode(row.kind, bytes(row.body))
+        told = len(marks), marks[0].seq, marks[-1].seq
+        if told != (row.count, row.first_seq, row.last_seq):
+            row.count, row.first_seq, row.last_seq = told
+            row.save(update_fields=("count", "first_seq", "last_seq"))
+            count += 1
+    return count
+
+
+def _mend_conflicts() -> int:
+    count = 0
+    for uuid in {UUID(where) for _, where in _conflicts(Counter())}:
+        for rows in (list(Event.objects.filter(uuid=uuid, kind=kind)) for kind in Event.Kind):
+            count += _show_one(rows)
+    return count
+
+
+def _show_one(rows: list[Event]) -> int:
+    """Flag all but the first of some events of one identity, as the writer does; returns how many were not so."""
+    if not rows:
+        return 0
+    lines = [parse(text).line for text in Reader().texts(rows)]
+    order = [(row.at_ns, sha256(canonical(line)).digest()) for row, line in zip(rows, lines, strict=True)]
+    first, count = rows[order.index(min(order))], 0
+    for row in rows:
+        flags = row.flags & ~Event.Flag.CONFLICT if row is first else row.flags | Event.Flag.CONFLICT
+        if flags != row.flags:
+            row.flags = flags
+            row.save(update_fields=("flags",))
+            count += 1
+    return count
 
 
 def _database(counted: Counter[str]) -> Iterator[Problem]:
@@ -75,38 +166,36 @@ def _contents(counted: Counter[str]) -> Iterator[Problem]:
 
 
 def _events(counted: Counter[str]) -> Iterator[Problem]:
-    reader, after = Reader(), 0
+    reader, store, after = Reader(), content.Store(0), 0
     newest = Ledger.objects.values_list("seq", flat=True).first() or 0
     while rows := list(Event.objects.filter(seq__gt=after).order_by("seq")[:SCAN]):
         after = rows[-1].seq
         counted[""] += len(rows)
+        store.forget()
         try:
             texts: list[bytes | None] = [*reader.texts(rows)]
         except Exception:
             texts = [None] * len(rows)
         for row, text in zip(rows, texts, strict=True):
             try:
-                event = parse(text if text is not None else reader.texts([row])[0])
+                event = store.parse(text if text is not None else reader.texts([row])[0])
+                digest = store.pack(event).digest
             except (BadEvent, Exception) as error:
                 yield "an event cannot be read", f"{row.seq}: {type(error).__name__}"
                 continue
             if (event.uuid, event.kind, event.at_ns) != (row.uuid.bytes, row.kind, row.at_ns):
                 yield "an event is not what its row says", str(row.seq)
-            elif sha256(event.line).digest()[:16] != bytes(row.digest):
+            elif digest != bytes(row.digest):
                 yield "an event is not what its digest says", str(row.seq)
             if row.seq > newest:
                 yield "an event has a number that was never given", str(row.seq)
-        yield from _without_scope(rows)
 
 
-def _without_scope(rows: list[Event]) -> Iterator[Problem]:
-    uuids = {row.uuid for row in rows if row.kind != Event.Kind.MARK}
-    known = {}
-    for uuid, start, end in Scope.objects.filter(uuid__in=uuids).values_list("uuid", "start_seq", "end_seq"):
-        known[uuid] = (start, end)
-    for row in rows:
-        if row.kind != Event.Kind.MARK and known.get(row.uuid, (None, None))[row.kind] is None:
-            yield "an event has no scope that shows it", f"{row.seq} ({row.uuid})"
+def _conflicts(counted: Counter[str]) -> Iterator[Problem]:
+    shown = Count("seq", filter=Q(flags__in=_SHOWN))
+    wrong = Event.objects.values("uuid", "kind").annotate(shown=shown).exclude(shown=1).order_by()
+    for uuid in wrong.values_list("uuid", flat=True).iterator(chunk_size=SCAN):
+        yield "of events of one identity not just one is shown", str(uuid)
 
 
 def _blocks(counted: Counter[str]) -> Iterator[Problem]:
@@ -131,56 +220,10 @@ def _blocks(counted: Counter[str]) -> Iterator[Problem]:
             yield "a chunk block refers to a content that is not there", f"{wanted[template][0]}: {template}"
 
 
-def _scopes(counted: Counter[str]) -> Iterator[Problem]:
-    after = None
-    while True:
-        scopes = (
-            Scope.objects.order_by("uuid") if after is None else Scope.objects.filter(uuid__gt=after).order_by("uuid")
-        )
-        rows = list(scopes.values_list("uuid", "start_seq", "end_seq", "turn_uuid", "parent_uuid", "top")[:SCAN])
-        if not rows:
-            return
-        after = rows[-1][0]
-        counted[""] += len(rows)
-        wanted = {seq for row in rows for seq in row[1:3] if seq is not None}
-        told = dict(Event.objects.filter(seq__in=wanted).values_list("seq", "uuid"))
-        near = {u for row in rows for u in (row[3], row[4]) if u is not None}
-        there = set(Scope.objects.filter(uuid__in=near).values_list("uuid", flat=True))
-        for uuid, start, end, turn, parent, top in rows:
-            if any(seq is not None and told.get(seq) != uuid for seq in (start, end)):
-                yield "a scope refers to an event that is not its own", str(uuid)
-            if turn not in there:
-                yield "a scope is counted by a turn that is not there", str(uuid)
-            if parent is not None and (parent in there) == top and parent != uuid:
-                yield "a scope does not hang where its parent is", str(uuid)
+def _rows(counted: Counter[str]) -> Iterator[Problem]:
+    def progress(count: int) -> None:
+        counted[""] = count
 
-
-def _turns(counted: Counter[str]) -> Iterator[Problem]:
-    attempt = Q(role=Role.ATTEMPT, joined_uuid=None)
-    inside = (
-        Scope.objects.values("turn_uuid")
-        .annotate(
-            n_attempts=Count("uuid", filter=attempt),
-            n_calls=Count("uuid", filter=Q(role=Role.LOGICAL_CALL, joined_uuid=None)),
-            n_tools=Count("uuid", filter=Q(role=Role.TOOL, joined_uuid=None)),
-            n_input=Sum("input_tokens", filter=attempt),
-            n_output=Sum("output_tokens", filter=attempt),
-            n_chunks=Sum("chunk_count", filter=attempt),
-        )
-        .order_by()
-    )
-    counts = {row["turn_uuid"]: row for row in inside.iterator(chunk_size=SCAN)}
-    homes = Scope.objects.filter(is_home=True).exclude(role=Role.ATTEMPT)
-    for home in homes.iterator(chunk_size=SCAN):
-        counted[""] += 1
-        row = counts.get(home.uuid) or dict.fromkeys(("n_attempts", "n_calls", "n_tools"), 0)
-        shown = (home.attempts, home.tools, home.chunk_count or 0, home.input_tokens, home.output_tokens)
-        found = (
-            row["n_attempts"],
-            row["n_tools"],
-            row.get("n_chunks") or 0,
-            row.get("n_input"),
-            row.get("n_output"),
-        )
-        if shown != found and home.role not in (Role.LOGICAL_CALL, Role.TOOL):
-            yield "a turn does not add up", f"{home.uuid}: shows {shown}, holds {found}"
+    for kind, key, where in Rebuilt().differences(progress):
+        name = key if isinstance(key, UUID | int) else UUID(bytes=bytes(key))
+        yield kind, f"{name}: {where}" if where else str(name)

@@ -7,7 +7,7 @@ slice is a transaction of its own that takes turns with the writers and then tel
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from django.db import connection
 from relayweb.recording import blocks, content, search_index
 from relayweb.recording.compression import CONTENT, EVENT
 from relayweb.recording.models import ChunkBlock, Content, Event, Scope
+from relayweb.recording.recorder import Recorder
 from relayweb.recording.tables import Tables
 
 SLICE = 20  # turns in one transaction
@@ -91,7 +92,7 @@ def used_bytes() -> int:
     """Bytes that the record takes; free pages of an SQLite file, which will be used again, are not counted."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            tables = ("event", "scope", "chunkblock", "rewrite", "content", "search", "mention")
+            tables = ("event", "scope", "chunkblock", "stream", "rewrite", "content", "search", "mention")
             cursor.execute("SELECT " + " + ".join(f"pg_total_relation_size('recording_{t}')" for t in tables))
             return int(cursor.fetchone()[0])
         sizes = []
@@ -115,28 +116,50 @@ def _oldest(limit: int, cutoff_us: int | None) -> list[UUID]:
 
 
 def _forget(homes: list[UUID], pruned: Pruned) -> None:
-    """Forget homes and everything inside, in one transaction."""
+    """Forget homes and everything inside, in one transaction; those around them count anew what is left."""
     found, edge = set(homes), list(homes)
     while edge:
         below = Scope.objects.filter(parent_turn_uuid__in=edge).values_list("uuid", flat=True)
         edge = [uuid for uuid in below if uuid not in found]
         found.update(edge)
     found |= set(Scope.objects.filter(joined_uuid__in=found).values_list("uuid", flat=True))
-    with _alone() as tables:
-        scopes = [tables.uuid_out(u) or b"" for u in _uuids(Scope.objects.filter(turn_uuid__in=found))]
-        search_index.forget((), [seq for *_, seq in tables.seqs(scopes)])
-        pruned.events += tables.delete("recording_event", "uuid", scopes)
-        pruned.events += tables.delete("recording_event", "mark_of", scopes)
-        tables.delete("recording_chunkblock", "attempt_uuid", scopes)
-        tables.delete("recording_rewrite", "attempt_uuid", scopes)
-        pruned.scopes += tables.delete("recording_scope", "uuid", scopes)
+    _Forgetting(Tables(connection)).forget([uuid.bytes for uuid in found], pruned)
     pruned.turns += len(homes)
     time.sleep(REST)
 
 
-def _uuids(scopes: object) -> Iterator[bytes]:
-    for uuid in scopes.values_list("uuid", flat=True):  # type: ignore[attr-defined]
-        yield uuid.bytes
+class _Forgetting(Recorder):
+    """A writer that deletes. Others notice, as they do when rows have gone."""
+
+    def forget(self, homes: list[bytes], pruned: Pruned) -> None:
+        try:
+            ledger = self.begin()
+            self.prefetch(homes)
+            for home in filter(None, map(self.find, homes)):
+                if home.parent_turn_uuid not in homes:
+                    self.take_leave(home)
+            self._delete(homes, pruned)
+            self._absent.update(homes)
+            ledger[2] += 1
+            self._commit(ledger)
+        except BaseException:
+            self.abandon()
+            self.tables.rollback()
+            raise
+
+    def _delete(self, homes: list[bytes], pruned: Pruned) -> None:
+        tables, uuids = self.tables, [UUID(bytes=home) for home in homes]
+        found = Scope.objects.filter(turn_uuid__in=uuids).values_list("uuid", flat=True)
+        scopes = [uuid.bytes for uuid in found]
+        search_index.forget((), [seq for *_, seq in tables.seqs(scopes)])
+        pruned.events += tables.delete("recording_event", "uuid", scopes)
+        pruned.events += tables.delete("recording_event", "mark_of", scopes)
+        tables.delete("recording_chunkblock", "attempt_uuid", scopes)
+        tables.delete("recording_stream", "attempt_uuid", scopes)
+        tables.delete("recording_rewrite", "attempt_uuid", scopes)
+        pruned.scopes += tables.delete("recording_scope", "uuid", scopes)
+        for uuid in scopes:
+            self.nodes.drop(uuid)
 
 
 def _forget_stray_marks(cutoff_us: int, pruned: Pruned) -> None:

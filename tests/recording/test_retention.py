@@ -131,8 +131,8 @@ def broken(sql: str) -> list[str]:
         ("UPDATE recording_event SET seq = seq + 1000", "an event has a number that was never given"),
         ("UPDATE recording_chunkblock SET count = 9", "a chunk block is not what its row says"),
         ("DELETE FROM recording_scope WHERE role = 'attempt'", "an event has no scope that shows it"),
-        ("DELETE FROM recording_event WHERE kind = 1", "a scope refers to an event that is not its own"),
-        ("UPDATE recording_scope SET attempts = 5 WHERE role = 'turn'", "a turn does not add up"),
+        ("DELETE FROM recording_event WHERE kind = 1", "a scope is not what its events say"),
+        ("UPDATE recording_scope SET attempts = 5 WHERE role = 'turn'", "a scope is not what its events say"),
     ],
 )
 def test_damage_is_found_and_named(record: Record, sql: str, told: str) -> None:
