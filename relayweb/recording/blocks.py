@@ -24,7 +24,7 @@ _BIG_ENDIAN = sys.byteorder == "big"
 _EPOCH = 1 << 63  # added to a time, which may lie before 1970
 
 INDEX = b'"chunk_index":'
-_NUMBER = re.compile(rb"(?<=[:,\[])(?:0|[1-9]\d{0,14})(?=[,}\]])|\0n")
+_NUMBER = re.compile(rb"(?<=[:,\[ ])(0|[1-9]\d{0,14})(?=[,}\]])")
 
 
 class Mark(msgspec.Struct, gc=False):
@@ -55,30 +55,10 @@ def hole(event: Parsed, line: bytes, root: bytes | None) -> bytes:
     return text
 
 
-def take_index(text: bytes) -> tuple[bytes, int | None]:
-    """The text with a hole for its chunk index, and the index."""
-    start = text.find(INDEX)
-    if start < 0:
-        return text, None
-    start += len(INDEX)
-    if text[start : start + 1] == b" ":
-        start += 1
-    end = text.find(b",", start)
-    digits = text[start:end]
-    if end < 0 or not digits.isdigit() or len(digits) > 15 or (digits[0] == 48 and len(digits) > 1):
-        return text, None
-    return text[:start] + b"\0n" + text[end:], int(digits)
-
-
-def take_numbers(text: bytes) -> tuple[bytes, tuple[int | None, ...]]:
-    """The text with holes for all its numbers, and the numbers; None stands for the index taken before."""
-    numbers: list[int | None] = []
-
-    def take(match: re.Match[bytes]) -> bytes:
-        numbers.append(None if match[0] == b"\0n" else int(match[0]))
-        return b"\0n"
-
-    return _NUMBER.sub(take, text), tuple(numbers)
+def take_numbers(text: bytes) -> tuple[bytes, tuple[int, ...]]:
+    """The text with holes for its numbers, and the numbers."""
+    parts = _NUMBER.split(text)
+    return b"\0n".join(parts[::2]), tuple(map(int, parts[1::2]))
 
 
 _CODES = "bhiq"  # 1, 2, 4 or 8 bytes a number

@@ -1,4 +1,4 @@
-"""The writer's side of chunk marks: recognised, deduplicated, and gathered into blocks.
+"""The writer's side of chunk marks: deduplicated, and gathered into blocks.
 
 Marks come one by one and are read by the block. Each commit writes what came as a small block; when enough are
 together, or the attempt has ended, the small ones are replaced by one that is sealed.
@@ -8,85 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
 from adapters import marks as names
 from relayweb.recording import blocks, masking
-from relayweb.recording.atof import (
-    BadEvent,
-    Parsed,
-    load,
-    parse_timestamp,
-    restore_surrogates,
-    uuid_bytes,
-    uuid_text,
-)
-from relayweb.recording.blocks import CONTENTS, INDEX, MARKS, Mark
+from relayweb.recording.atof import Parsed, load, restore_surrogates
+from relayweb.recording.blocks import CONTENTS, MARKS, Mark
+from relayweb.recording.chunk_marks import MarkReader, QuickMark
 from relayweb.recording.compression import CONTENT
 from relayweb.recording.content import Piece, Store, decode
 from relayweb.recording.conventions import ChunkFacts, Stream, read_chunk_mark
-from relayweb.recording.facts import as_dict
 from relayweb.recording.recent import Recent
 from relayweb.recording.tables import Tables
 
-CHUNK = "llm.chunk"
 _SEAL_MARKS = 128
 _SEAL_BYTES = 48_000
 _MERGE_BLOCKS = 8
-_QUICK = 1_000  # bytes: no longer line can be a mark that is worth recognising
-_INDEX = len(INDEX)
 _NOTHING_SAID = Stream()
 _REMEMBERED = 100_000  # marks of the attempts that came lately: a quarter of a kilobyte each
-_TEMPLATES = 4096  # remembered; more means that marks differ in more than numbers
-
-
-def is_chunk(event: Parsed) -> bool:
-    return event.envelope.name in (CHUNK, names.CHUNKS) and event.parent is not None and event.kind == 2
-
-
-class QuickMark(msgspec.Struct, gc=False):
-    """A mark recognised by its bytes alone: all but its index, uuids and time is as in a mark seen before."""
-
-    attempt: bytes
-    root: bytes
-    at_ns: int
-    uuid: bytes
-    index: int
-    look: _Look
-
-
-class _Look(msgspec.Struct, gc=False):
-    """A mark that was parsed, and by whose bytes others are recognised."""
-
-    sample: Parsed
-    known: _Template | None = None
-
-
-# A mark of Relay ends in four members of one length: `,"parent_uuid":"…","propagation_root_uuid":"…",` and
-# `"timestamp":"…","uuid":"…"}`. Offsets from the end of the line.
-_PARENT, _ROOT, _TIME, _UUID = slice(-197, -161), slice(-134, -98), slice(-83, -48), slice(-38, -2)
-_SECOND, _FRACTION = slice(-83, -63), slice(-63, -54)
-_OWN = -212  # where they begin
-
-
-def _ends_as_relay_writes(line: bytes) -> bool:
-    return (
-        line[-48:-38] == b'","uuid":"'
-        and line[-98:-83] == b'","timestamp":"'
-        and line[-161:-134] == b'","propagation_root_uuid":"'
-        and line[-212:-197] == b'"parent_uuid":"'
-        and line[-2:] == b'"}'
-    )
-
-
-class _Template(msgspec.Struct, gc=False, frozen=True):
-    """What marks of one look have in common: `slots` are their numbers, None for the index, which stands `index_at`."""
-
-    piece: Piece
-    text: bytes
-    slots: tuple[int | None, ...]
-    index_at: int | None
-    said: ChunkFacts | None
 
 
 class _Open:
@@ -126,15 +63,9 @@ class ChunkLog:
 
     def __init__(self, tables: Tables, store: Store) -> None:
         self._tables = tables
-        self._store = store
+        self.reader = MarkReader(store)
         self._attempts: Recent[bytes, Chunks] = Recent(2_000)
-        self._templates: dict[bytes, _Template] = {}
-        """By a mark's text without its index."""
-        self._looks: dict[bytes, _Look] = {}
-        """By a mark's bytes without its index, uuids and time."""
-        self._uuids: dict[bytes, bytes] = {}
         self._marks = 0
-        self._seconds: dict[bytes, int] = {}
         self._unnumbered: list[tuple[Mark, Piece]] = []
         self.dirty: dict[bytes, Chunks] = {}
 
@@ -177,87 +108,21 @@ class ChunkLog:
 
     # Taking marks
 
-    def quick(self, line: bytes) -> QuickMark | None:
-        """Recognise a mark that Relay wrote, without parsing it."""
-        if len(line) > _QUICK or not _ends_as_relay_writes(line):
-            return None
-        cut = line.find(INDEX) + _INDEX
-        end = line.find(b",", cut)
-        look = self._looks.get(line[:cut] + line[end:_OWN])
-        digits = line[cut:end]
-        if look is None or not _is_index(digits):
-            return None
-        attempt, root = self._uuid(line[_PARENT]), self._uuid(line[_ROOT])
-        if attempt is None or root is None or (attempt == root) != (look.sample.parent == look.sample.root):
-            return None
-        text, fraction = line[_UUID], line[_FRACTION]
-        digits_only = text.replace(b"-", b"").decode("ascii", "replace")
-        if text[8:24:5] != b"----" or line[-54:-48] != b"+00:00" or not fraction.isdigit():
-            return None
-        try:
-            uuid = bytes.fromhex(digits_only)
-            at_ns = self._second(line[_SECOND]) + int(fraction)
-        except ValueError:
-            return None
-        if len(uuid) != 16 or uuid.hex() != digits_only:
-            return None
-        return QuickMark(attempt, root, at_ns, uuid, int(digits), look)
-
-    def _second(self, text: bytes) -> int:
-        """`2026-11-30T10:00:00.` in ns. Remembered, because marks come by the dozen a second."""
-        at_ns = self._seconds.get(text)
-        if at_ns is None:
-            at_ns, style = parse_timestamp(text.decode() + "000000000+00:00")
-            if style != "9+":
-                raise ValueError
-            if len(self._seconds) > _TEMPLATES:
-                self._seconds.clear()
-            self._seconds[text] = at_ns
-        return at_ns
-
-    def _uuid(self, text: bytes) -> bytes | None:
-        """A uuid from its usual text; None from any other. Remembered, because marks repeat their parent and root."""
-        uuid = self._uuids.get(text)
-        if uuid is None:
-            try:
-                uuid = uuid_bytes(text.decode(), "uuid")
-            except (BadEvent, UnicodeDecodeError):
-                return None
-            if uuid_text(uuid).encode() != text:
-                return None
-            if len(self._uuids) > _TEMPLATES:
-                self._uuids.clear()
-            self._uuids[text] = uuid
-        return uuid
-
-    def learn(self, event: Parsed) -> None:
-        """Recognise marks that look like this one from now on."""
-        line = event.line
-        if event.style != "9+" or event.surrogates or event.replaced_text or event.envelope.name != CHUNK:
-            return
-        if len(line) > _QUICK or event.root is None or not _ends_as_relay_writes(line):
-            return
-        cut = line.find(INDEX) + _INDEX
-        own = {line[_PARENT], line[_ROOT], line[_UUID], line[_TIME]}  # nowhere but at the end: they become holes
-        if _is_index(line[cut : line.find(b",", cut)]) and not any(text in line[:_OWN] for text in own):
-            if len(self._looks) > _TEMPLATES:
-                self._looks.clear()
-            self._looks[line[:cut] + line[line.find(b",", cut) : _OWN]] = _Look(event)
-
     def add_quick(self, mark: QuickMark, seq: int, arrived_us: int) -> str | None:
         """As `add`; None if the mark must be parsed after all."""
-        attempt, look = mark.attempt, mark.look
+        attempt = mark.attempt
         chunks = self.of(attempt)
         if chunks.root is None:
             chunks.root = mark.root
         elif chunks.root != mark.root:  # the root of its block is a hole, any other is text
             return None
-        known = look.known
-        if known is None:
-            known = look.known = self._template(look.sample, look.sample.root)[0]
-        made = _mark(known, seq, mark.uuid, mark.at_ns, mark.index)
-        if known.said is not None or mark.uuid in chunks.seen:
-            return self._add(chunks, attempt, MARKS, made, known, arrived_us)
+        told = self.reader.numbers(mark)
+        if told is None:
+            return None
+        known, numbers, said = told
+        made = Mark(seq, mark.uuid, mark.at_ns, known.text, numbers, known.piece.id)
+        if said is not None or mark.uuid in chunks.seen:
+            return self._add(chunks, attempt, MARKS, made, known.piece, said, arrived_us)
         chunks.seen[mark.uuid] = (hash(made.identity),)
         chunks.count += 1
         chunks.open[MARKS].fresh.append(made)
@@ -284,60 +149,36 @@ class ChunkLog:
             chunks.root = event.root
         chunks.replaced = chunks.replaced or event.replaced_text
         if event.envelope.name != names.CHUNKS:
-            known, index = self._template(event, chunks.root)
-            mark = _mark(known, seq, event.uuid, event.at_ns, index)
-            return self._add(chunks, event.parent, MARKS, mark, known, arrived_us)
+            known, numbers, said = self.reader.read(event, chunks.root)
+            mark = Mark(seq, event.uuid, event.at_ns, known.text, numbers, known.piece.id)
+            return self._add(chunks, event.parent, MARKS, mark, known.piece, said, arrived_us)
         line, surrogates = event.line, event.surrogates
         if masking.suspects_names(line) or masking.suspects_credentials(bytes(event.envelope.metadata)):
             line, surrogates = masking.mask_parsed(event)
         text = blocks.hole(event, restore_surrogates(line, surrogates), chunks.root)
-        return self._add(chunks, event.parent, CONTENTS, Mark(seq, event.uuid, event.at_ns, text), None, arrived_us)
+        mark = Mark(seq, event.uuid, event.at_ns, text)
+        return self._add(chunks, event.parent, CONTENTS, mark, None, None, arrived_us)
 
     def _add(
-        self, chunks: Chunks, attempt: bytes, kind: int, mark: Mark, known: _Template | None, arrived_us: int
+        self,
+        chunks: Chunks,
+        attempt: bytes,
+        kind: int,
+        mark: Mark,
+        piece: Piece | None,
+        said: ChunkFacts | None,
+        arrived_us: int,
     ) -> str:
         before = chunks.seen.get(mark.uuid)
         if before is not None and hash(mark.identity) in before:
             return "duplicate"
-        said = None
-        if known is not None:
-            if not mark.template:
-                self._unnumbered.append((mark, known.piece))
-            said = known.said
-            if said is not None and said.index is None and INDEX in known.text:
-                index = None if known.index_at is None else mark.numbers[known.index_at]
-                said = ChunkFacts(index, said.kind, said.event_type, said.finish_reason, said.usage, said.error)
+        if piece is not None and not mark.template:
+            self._unnumbered.append((mark, piece))
         chunks.open[kind].fresh.append(mark)
         self._take(chunks, kind, mark, said)
         chunks.seq, chunks.arrived_us = mark.seq, max(chunks.arrived_us, arrived_us)
         self.dirty[attempt] = chunks
         return "new" if before is None else "conflict"
-
-    def _template(self, event: Parsed, root: bytes | None) -> tuple[_Template, int | None]:
-        whole = blocks.hole(event, event.line, root)
-        text, index = blocks.take_index(whole)
-        if event.surrogates:
-            text, index = blocks.hole(event, restore_surrogates(event.line, event.surrogates), root), None
-        known = self._templates.get(text)
-        if known is None:
-            data, masked = as_dict(event.envelope.data), False
-            if masking.suspects_names(text) or masking.suspects_credentials(text):
-                line, surrogates = masking.mask_parsed(event)
-                masked = line != event.line
-                text, index = blocks.take_index(blocks.hole(event, restore_surrogates(line, surrogates), root))
-                data = load(line).get("data")
-            template, slots = (text, ()) if event.surrogates else blocks.take_numbers(text)
-            facts = read_chunk_mark(data)
-            plain = facts.finish_reason is None and facts.error is None and not facts.usage.known
-            if len(self._templates) > _TEMPLATES:
-                self._templates.clear()
-            facts = ChunkFacts(None, facts.kind, facts.event_type, facts.finish_reason, facts.usage, facts.error)
-            index_at = slots.index(None) if None in slots else None
-            known = _Template(self._store.template(template), template, slots, index_at, None if plain else facts)
-            if masked:
-                return known, index
-            self._templates[text] = known
-        return known, index
 
     def _take(self, chunks: Chunks, kind: int, mark: Mark, said: ChunkFacts | None) -> None:
         before = chunks.seen.get(mark.uuid)
@@ -398,23 +239,11 @@ class ChunkLog:
         self.dirty, self._unnumbered = {}, []
         self._attempts.clear()
         self._marks = 0
-        self._templates.clear()
-        self._looks.clear()
+        self.reader.forget()
 
     def drop(self, attempt: bytes) -> None:
         """Another process has written this attempt."""
         self._attempts.drop(attempt)
-
-
-def _is_index(digits: bytes) -> bool:
-    return digits.isdigit() and len(digits) <= 15 and (digits[0] != 48 or len(digits) == 1)
-
-
-def _mark(known: _Template, seq: int, uuid: bytes, at_ns: int, index: int | None) -> Mark:
-    numbers = known.slots
-    if known.index_at is not None:
-        numbers = (*numbers[: known.index_at], index or 0, *numbers[known.index_at + 1 :])
-    return Mark(seq, uuid, at_ns, known.text, numbers, known.piece.id)  # type: ignore[arg-type]  # no None is left
 
 
 def _facts_of(mark: Mark) -> ChunkFacts:

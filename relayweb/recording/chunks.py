@@ -133,8 +133,8 @@ def _marks(block: ChunkBlock, since: int = 0) -> Iterator[tuple[int, int, bytes 
         data = _data(text)
         try:
             index = _index(data).chunk_index
-        except (msgspec.DecodeError, msgspec.ValidationError):
-            index = None
+        except (msgspec.DecodeError, msgspec.ValidationError):  # lone surrogates, or another shape
+            index = read_chunk_mark(stored.load(data)).index
         yield -1 if index is None or index < 0 else index, mark.at_ns // 1000, data, None, None
 
 

@@ -10,7 +10,8 @@ import msgspec
 
 from relayweb.recording import facts, pricing, stored
 from relayweb.recording.atof import END, MARK, START, BadEvent, Parsed, canonical, parse
-from relayweb.recording.chunk_log import ChunkLog, Chunks, QuickMark, is_chunk
+from relayweb.recording.chunk_log import ChunkLog, Chunks
+from relayweb.recording.chunk_marks import QuickMark, is_chunk
 from relayweb.recording.content import Packed, Store, encode_event
 from relayweb.recording.models import Event
 from relayweb.recording.nodes import FLAG, Node
@@ -216,7 +217,7 @@ class Recorder(Projection):
         """Read and split the lines; nothing in here asks the database."""
         events: list[_Read] = []
         for line in lines:
-            mark = self.chunks.quick(line.text)
+            mark = self.chunks.reader.quick(line.text)
             if mark is not None:
                 events.append((mark, None, line))
                 continue
@@ -226,7 +227,7 @@ class Recorder(Projection):
                 line.error = str(error)
                 continue
             if event.kind == MARK and is_chunk(event):
-                self.chunks.learn(event)
+                self.chunks.reader.learn(event)
                 events.append((event, None, line))
                 continue
             packed = self.store.pack(event)
