@@ -8,13 +8,14 @@ from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
+from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from adapters.intercepts import ACTIONS, Rule, RuleError
 from relayweb.access.permissions import may_edit_intercepts, may_view
-from relayweb.intercepts import backtest, changes, effects, publish, transfer
+from relayweb.intercepts import backtest, changes, effects, publish, transfer, trial
 from relayweb.intercepts.forms import ConfigForm
 from relayweb.intercepts.models import InterceptConfig, Revision, Value
 from relayweb.recording.query_language import QueryError
@@ -124,6 +125,8 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             effect=(effects.of_last_day(config.key).get(config.key) or effects.Effect()) if config else None,
             neighbours=neighbours(config),
             unusable=publish.unusable().get(config.key, "") if config else "",
+            limits=backtest.LIMITS,
+            limit=backtest.LIMIT,
         )
 
     def fields_view(self, request: HttpRequest) -> HttpResponse:
@@ -131,15 +134,21 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         form = ConfigForm(action_type=request.GET.get("action_type", ""))
         return TemplateResponse(request, "intercepts/_action.html", {"form": form})
 
-    def back_test_view(self, request: HttpRequest) -> HttpResponse:
-        """What the draft in the form would do to recorded requests; nothing is saved."""
+    def back_test_view(self, request: HttpRequest) -> HttpResponseBase:
+        """What the draft in the form would do to recorded requests, told as it goes; nothing is saved."""
         config = InterceptConfig.objects.filter(key=request.POST.get("config", "")).first()
         form = ConfigForm(request.POST, config=config)
         context: dict[str, Any] = {"form": form, "q": request.POST.get("back_test_q", "").strip()}
+
+        def page(report: backtest.Report) -> str:
+            drawn = {**context, "report": report, "bars": bars(report.durations)}
+            return render_to_string("intercepts/_backtest.html", drawn, request)
+
+        asked = request.POST.get("back_test_limit", "")
+        limit = int(asked) if asked in map(str, backtest.LIMITS) else backtest.LIMIT
         if form.is_valid():
             try:
-                report = backtest.run(form.value, q=context["q"])
-                context |= {"report": report, "bars": bars(report.durations)}
+                return trial.answer(backtest.steps(form.value, q=context["q"], limit=limit), page)
             except QueryError as error:
                 context["query_error"] = error.message
         return TemplateResponse(request, "intercepts/_backtest.html", context)

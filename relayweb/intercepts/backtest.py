@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
+from uuid import UUID
+
+from django.db.models import QuerySet
 
 from adapters.actions.base import Facts
 from adapters.intercepts import Rule, RuleSet, preview
@@ -18,7 +20,7 @@ from relayweb.recording.query_language import parse
 from relayweb.recording.turn_filter import turns_matching
 
 LIMIT = 500
-SECONDS = 8.0
+LIMITS = (100, 500, 2_000, 10_000)
 SAMPLES = 8
 STOPS = ("block", "respond", "fault")
 
@@ -45,6 +47,8 @@ class Sample:
 class Report:
     """Counts over the requests tried; sizes are bytes of the body as JSON, times are µs of the rule alone."""
 
+    total: int = 0
+    """How many requests there are to try."""
     tried: int = 0
     matched: int = 0
     unreadable: int = 0
@@ -61,8 +65,6 @@ class Report:
     prompt cache holds less."""
     durations: list[float] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
-    complete: bool = True
-    """False when time ran out before all requests were tried."""
 
     @property
     def changed(self) -> int:
@@ -86,6 +88,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         return {
+            "total": self.total,
             "tried": self.tried,
             "matched": self.matched,
             "unreadable": self.unreadable,
@@ -97,7 +100,6 @@ class Report:
             "prefix_lost": self.prefix_lost,
             "p50_us": self.quantile(0.5),
             "p95_us": self.quantile(0.95),
-            "complete": self.complete,
             "samples": [
                 {
                     "attempt": s.attempt,
@@ -113,48 +115,70 @@ class Report:
         }
 
 
-def run(value: Value, *, q: str = "", limit: int = LIMIT, seconds: float = SECONDS) -> Report:
-    """Try a draft on the newest recorded requests.
+def run(value: Value, *, q: str = "", limit: int = LIMIT) -> Report:
+    """Try a draft on the newest recorded requests, all of them before this returns; the rest as `steps`."""
+    return deque(steps(value, q=q, limit=limit), maxlen=1).pop()
+
+
+def steps(value: Value, *, q: str = "", limit: int = LIMIT) -> Iterator[Report]:
+    """Try a draft on the newest recorded requests, one after the other.
 
     Args:
         value: the draft, as InterceptConfig.publish takes it; it runs as if enabled and enforced.
         q: which turns, as in the search of the turn list.
         limit: how many requests to look at, the newest.
-        seconds: stop after this long and say so.
+
+    Returns:
+        The one report, before the first request and after each, so that whoever asks can show how far it is and stop.
 
     Raises:
-        adapters.intercepts.RuleError: the draft is not valid. QueryError: the query is not.
+        adapters.intercepts.RuleError: the draft is not valid. QueryError: the query is not. Both before the first step.
     """
     rule = replace(Rule.parse({**value, "enabled": True, "mode": "enforce"}), revision=None)
-    rules, report = RuleSet([rule]), Report()
-    before: dict[str, tuple[list[Any], list[Any]]] = {}
-    deadline = time.monotonic() + seconds
-    for call, facts in _requests(q, limit):
-        if time.monotonic() > deadline:
-            report.complete = False
-            break
-        report.tried += 1
-        if not (rule.match.static(facts) and rule.match.session_fits(rule.key, facts.session_id)):
-            continue
-        report.matched += 1
-        body = _body(call)
-        if body is None:
-            report.unreadable += 1
-            continue
-        _try(report, rules, rule, call, facts, body, before)
-    report.samples = sorted(report.samples, key=lambda s: (s.result != "error", -abs(s.delta)))[:SAMPLES]
-    return report
-
-
-def _requests(q: str, limit: int) -> Iterator[tuple[Scope, Facts]]:
-    """Attempts of the newest turns, and what rules match them by; those of one turn in order of time."""
     newest = turns_matching(parse(q)).filter(start_us__isnull=False).order_by("-start_us", "-uuid")
+    return _steps(rule, list(newest.values_list("uuid", "session_id", "profile")[:limit]), limit)
+
+
+def _steps(rule: Rule, turns: list[_Turn], limit: int) -> Iterator[Report]:
+    rules, report = RuleSet([rule]), Report(total=_count(turns, limit))
+    before: dict[str, tuple[list[Any], list[Any]]] = {}
+    yield report
+    for call, facts in _requests(turns, limit):
+        report.tried += 1
+        if rule.match.static(facts) and rule.match.session_fits(rule.key, facts.session_id):
+            report.matched += 1
+            body = _body(call)
+            if body is None:
+                report.unreadable += 1
+            else:
+                _try(report, rules, rule, call, facts, body, before)
+        yield report
+
+
+_Turn = tuple[UUID, str | None, str | None]
+"""uuid, session_id, profile"""
+
+
+def _attempts(turns: list[UUID]) -> QuerySet[Scope]:
+    return Scope.objects.filter(turn_uuid__in=turns, role=Role.ATTEMPT, joined_uuid__isnull=True)
+
+
+def _count(turns: list[_Turn], limit: int) -> int:
+    found = 0
+    for start in range(0, len(turns), 500):
+        found += _attempts([turn for turn, _, _ in turns[start : start + 500]]).count()
+        if found >= limit:
+            return limit
+    return found
+
+
+def _requests(turns: list[_Turn], limit: int) -> Iterator[tuple[Scope, Facts]]:
+    """Attempts of these turns, and what rules match them by; those of one turn in order of time."""
     left = limit
-    turns = list(newest.values_list("uuid", "session_id", "profile")[:limit])
     for turn, session_id, profile in turns:
         if left <= 0:
             return
-        calls = Scope.objects.filter(turn_uuid=turn, role=Role.ATTEMPT, joined_uuid__isnull=True).defer("state")
+        calls = _attempts([turn]).defer("state")
         logical = Scope.objects.filter(turn_uuid=turn, role=Role.LOGICAL_CALL)
         roles = dict(logical.values_list("uuid", "call_role"))
         for call in calls.order_by("start_us", "uuid")[:left]:
@@ -234,9 +258,7 @@ def _try(
             error=str(entry.get("error") or entry.get("reason") or ""),
         )
     )
-    # Samples are cut at the end; this only bounds the memory meanwhile.
-    if len(report.samples) > 50 * SAMPLES:
-        report.samples = sorted(report.samples, key=lambda s: (s.result != "error", -abs(s.delta)))[:SAMPLES]
+    report.samples = sorted(report.samples, key=lambda s: (s.result != "error", -abs(s.delta)))[:SAMPLES]
 
 
 def _messages(body: dict[str, Any]) -> list[Any]:

@@ -6,10 +6,11 @@ import uuid
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.management import call_command
 
 from adapters.intercepts import RuleError
-from relayweb.intercepts import backtest
+from relayweb.intercepts import backtest, trial
 from relayweb.recording.writer import writer
 from tests.people import signed_in
 
@@ -66,7 +67,7 @@ def test_it_counts_what_a_draft_would_match_and_change(value):
     assert (report.tried, report.matched, report.changed, report.untouched, report.failed) == (3, 2, 2, 1, 0)
     assert report.bytes_after - report.bytes_before == 2 * len(',"temperature":0.2')
     assert report.samples[0].patch == [{"op": "add", "path": "/temperature", "value": 0.2}]
-    assert report.complete and report.prefix_lost == 0 and len(report.durations) == 2
+    assert report.total == 3 and report.prefix_lost == 0 and len(report.durations) == 2
 
 
 def test_it_matches_by_what_the_turn_says_of_its_calls(value):
@@ -102,10 +103,55 @@ def test_it_looks_only_where_the_query_says_and_not_further_than_the_limit(value
     assert backtest.run(value, limit=1).tried == 1
 
 
-def test_running_out_of_time_is_said(value):
-    record(HI)
-    report = backtest.run(value, seconds=-1)
-    assert (report.tried, report.complete) == (0, False)
+def test_each_step_says_how_far_it_is(value):
+    record(HI, LATER)
+    record(HI, model="claude-x")
+    seen = [(r.tried, r.total, r.changed) for r in backtest.steps({**value, "match": {"model": ["gpt-*"]}})]
+    assert seen == [(0, 3, 0), (1, 3, 0), (2, 3, 1), (3, 3, 2)]
+    assert [r.total for r in backtest.steps(value, limit=2)][-1] == 2
+
+
+def lines(answer) -> list[dict[str, Any]]:
+    async def read() -> bytes:
+        return b"".join([piece async for piece in answer.streaming_content])
+
+    return [json.loads(line) for line in async_to_sync(read)().splitlines()]
+
+
+def test_the_answer_tells_its_progress_and_then_the_report(value, monkeypatch):
+    monkeypatch.setattr(trial, "PACE", -1)
+    record(HI, LATER)
+    *progress, last = lines(trial.answer(backtest.steps(value), lambda report: f"{report.changed} changed"))
+    assert [(line["tried"], line["total"]) for line in progress] == [(0, 2), (1, 2), (2, 2), (2, 2)]
+    assert progress[-1]["changed"] == 2 and last == {"html": "2 changed"}
+
+
+def test_going_away_stops_it(value, monkeypatch):
+    monkeypatch.setattr(trial, "PACE", -1)
+    record(*[HI] * 5)
+    tried: list[int] = []
+
+    def steps():
+        for report in backtest.steps(value):
+            tried.append(report.tried)
+            yield report
+
+    async def first() -> bytes:
+        pieces = trial.answer(steps(), lambda report: "").streaming_content
+        async for piece in pieces:
+            await pieces.aclose()
+            return piece
+        return b""
+
+    assert json.loads(async_to_sync(first)())["total"] == 5
+    assert tried == [0]
+
+
+def test_a_fault_on_the_way_is_said_where_the_progress_was(value, monkeypatch):
+    record(HI, LATER)
+    monkeypatch.setattr(backtest, "_try", lambda *_: 1 / 0)
+    *_, last = lines(trial.answer(backtest.steps(value), lambda report: ""))
+    assert last == {"error": "The back-test stopped after 0 requests: division by zero"}
 
 
 def test_a_draft_that_is_not_valid_is_refused(value):
@@ -143,7 +189,8 @@ def test_the_form_runs_the_draft_it_holds_and_saves_nothing(value):
     }
     operator = signed_in("operator")
     path = "/admin/intercepts/interceptconfig/back-test/"
-    page = operator.post(path, typed).content.decode()
+    *_, last = lines(operator.post(path, typed))
+    page = last["html"]
     assert "<b>1</b><span>matched</span>" in page and "add /temperature" in page
     assert "Correct the form first" in operator.post(path, {**typed, "priority": "x"}).content.decode()
     assert "no field modle" in operator.post(path, {**typed, "back_test_q": "modle:x"}).content.decode()

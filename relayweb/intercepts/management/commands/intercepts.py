@@ -66,7 +66,7 @@ class Command(commands.Command):
         from relayweb.intercepts import backtest
 
         try:
-            reports = {v["key"]: backtest.run(v, q=query, limit=limit, seconds=3600).as_dict() for v in values}
+            reports = {v["key"]: backtest.run(v, q=query, limit=limit).as_dict() for v in values}
         except QueryError as error:
             raise CommandError(f"--query: {error.message}") from None
         self.stdout.write(json.dumps(reports, indent=2))

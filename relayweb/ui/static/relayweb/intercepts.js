@@ -89,7 +89,70 @@ if (list) {
   });
 }
 
-document.addEventListener("htmx:afterSwap", (event) => {
-  const words = event.target.querySelector?.("[data-would-match]");
-  if (words) document.getElementById("would-match").textContent = words.textContent;
-});
+const tester = document.querySelector("[data-back-test]");
+if (tester) {
+  const report = document.getElementById("backtest");
+  const progress = document.getElementById("backtest-progress");
+  const bar = progress.querySelector("progress");
+  const status = progress.querySelector("[role=status]");
+  let running = null;
+  const figures = (at) =>
+    `${at.tried} of ${at.total}: ${at.matched} matched, ${at.changed} changed` +
+    (at.stopped ? `, ${at.stopped} never sent` : "") + (at.failed ? `, ${at.failed} would fail` : "");
+  const show = (html) => {
+    report.innerHTML = html;
+    const words = report.querySelector("[data-would-match]");
+    if (words) document.getElementById("would-match").textContent = words.textContent;
+  };
+  const say = (text) => {
+    const words = document.createElement("p");
+    words.className = "muted";
+    words.textContent = text;
+    report.replaceChildren(words);
+  };
+  const read = async (answer) => {
+    const lines = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    let last = null;
+    for (;;) {
+      const { value, done } = await lines.read();
+      if (done) break;
+      const whole = (rest + value).split("\n");
+      rest = whole.pop();
+      for (const line of whole) {
+        last = JSON.parse(line);
+        if (last.html !== undefined) show(last.html);
+        else if (last.error) say(last.error);
+        else {
+          bar.max = last.total || 1;
+          bar.value = last.tried;
+          status.textContent = figures(last);
+        }
+      }
+    }
+    if (last?.html === undefined && !last?.error) say("The back-test broke off: the server went away.");
+  };
+  tester.addEventListener("click", async () => {
+    const own = new AbortController();
+    running = own;
+    tester.disabled = true;
+    bar.value = 0;
+    status.textContent = "Looking for requests";
+    progress.hidden = false;
+    report.classList.add("stale");
+    try {
+      const answer = await fetch(tester.dataset.backTest, { method: "POST", body: new FormData(form), signal: own.signal });
+      if (answer.headers.get("content-type")?.startsWith("application/x-ndjson")) await read(answer);
+      else show(answer.ok ? await answer.text() : "");
+      if (!answer.ok) say(`The server answered ${answer.status}.`);
+    } catch (error) {
+      say(own.signal.aborted ? `Cancelled after ${status.textContent}.` : `No answer from the server: ${error.message}`);
+    } finally {
+      running = null;
+      tester.disabled = false;
+      progress.hidden = true;
+      report.classList.remove("stale");
+    }
+  });
+  progress.querySelector("button").addEventListener("click", () => running?.abort());
+}
