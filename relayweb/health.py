@@ -1,11 +1,20 @@
-"""/healthz: whether this process lives, takes work and records. Open to all, so it tells states, no data."""
+"""/healthz: whether this process lives, takes work and records. Open to all, so it tells states, no data.
+
+What the database itself said is for those who may read the record: it may name folders, hosts and people.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.db import DatabaseError
+
 from relayweb import lifecycle
+from relayweb.access import readers, tokens
 from relayweb.access.answers import Receive, Scope, Send, answer
+
+DEGRADED = "events are not being recorded; a read token or a login shows why"
+LOSSES = "events were lost since the start; a read token or a login shows how"
 
 
 def state() -> dict[str, Any]:
@@ -28,7 +37,23 @@ def state() -> dict[str, Any]:
     }
 
 
+def told_to_all(found: dict[str, Any]) -> dict[str, Any]:
+    """The same state, with reasons by their kind only."""
+    kind = DEGRADED if found["status"] != "ok" else LOSSES
+    writer = {**found["writer"], "reason": kind if found["writer"].get("reason") else None}
+    return {**found, "reason": kind if found["reason"] else None, "writer": writer}
+
+
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     """ASGI: answer with the state; 503 while not ready, so that a load balancer needs to read no JSON."""
     found = state()
+    if found["reason"] and not await _may_read(scope):
+        found = told_to_all(found)
     await answer(send, 200 if found["ready"] else 503, found)
+
+
+async def _may_read(scope: Scope) -> bool:
+    try:
+        return await readers.may_read(scope)
+    except (tokens.NotNow, DatabaseError):
+        return False

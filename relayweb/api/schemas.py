@@ -212,4 +212,10 @@ class Ruleset(Schema):
 
 
 class Health(Schema):
-    status: str
+    status: str = Field(description="ok, or degraded: calls go on, but events are not being recorded.")
+    live: bool
+    ready: bool
+    reason: str | None
+    seq: int | None = Field(description="Number of the newest event on record.")
+    writer: dict[str, Any]
+    gateway: dict[str, Any]

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI, Query
 from ninja.errors import AuthenticationError, HttpError, ValidationError
@@ -157,8 +158,12 @@ def ruleset(request: HttpRequest) -> HttpResponse:
 
 @api.get("health", response={200: schemas.Health, **_PROBLEMS})
 def health(request: HttpRequest) -> HttpResponse:
-    """Whether this process lives and records."""
-    return _answer({**process_health.state(), "seq": queries.latest_seq()})
+    """Whether this process lives and records; `seq` is null while the database cannot be read."""
+    try:
+        seq: int | None = queries.latest_seq()
+    except DatabaseError:
+        seq = None
+    return _answer({**process_health.state(), "seq": seq})
 
 
 @api.exception_handler(QueryError)

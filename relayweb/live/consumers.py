@@ -8,19 +8,12 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
-from django.contrib.auth import get_user
-from django.db import DatabaseError, close_old_connections
-from django.http import HttpRequest
-from django.utils.module_loading import import_string
+from django.db import DatabaseError
 
-from relayweb.access import hosts, tokens
-from relayweb.access.permissions import may_view
+from relayweb.access import hosts, readers, tokens
 from relayweb.live import frames
 from relayweb.live.hub import FRAME_SECONDS, Hub, Key, Topic, hub
 
@@ -41,7 +34,6 @@ MERGED_BYTES = 1_000_000
 """A viewer that lacks more than this is served from the database instead of the ring."""
 
 _PATH = re.compile(r"/live/turns/(?:([0-9a-fA-F-]{32,36})/)?")
-_sign_ins = ThreadPoolExecutor(1, thread_name_prefix="relayweb-live-access")
 
 BAD_PATH, FOREIGN, SIGNED_OUT, BAD_MESSAGE, TOO_MANY, GOING_AWAY, CANNOT_TELL = 4404, 4403, 4401, 4400, 4429, 1012, 1013
 
@@ -75,38 +67,15 @@ async def refusal(scope: Scope) -> int | None:
     match = _PATH.fullmatch(scope.get("path", ""))
     with contextlib.suppress(ValueError):
         if match and (match[1] is None or UUID(match[1])):
-            headers = dict(scope["headers"])
             if not (hosts.host_allowed(scope) and hosts.origin_allowed(scope)):
                 return FOREIGN
             try:
-                if await tokens.aauthenticate(tokens.from_scope(scope), "read", tokens.peer_of(scope)):
-                    return None
-                loop = asyncio.get_running_loop()
-                signed_in = await loop.run_in_executor(_sign_ins, _signed_in, headers.get(b"cookie", b""))
-                return None if signed_in else SIGNED_OUT
+                return None if await readers.may_read(scope) else SIGNED_OUT
             except tokens.TooMany:
                 return TOO_MANY
             except (tokens.CannotTell, DatabaseError):
                 return CANNOT_TELL
     return BAD_PATH
-
-
-def _signed_in(cookies: bytes) -> bool:
-    try:
-        jar = SimpleCookie(cookies.decode("latin-1"))
-    except CookieError:
-        return False
-    morsel = jar.get(settings.SESSION_COOKIE_NAME)
-    if morsel is None:
-        return False
-    close_old_connections()
-    try:
-        request = HttpRequest()
-        engine = import_string(f"{settings.SESSION_ENGINE}.SessionStore")
-        request.session = engine(morsel.value)
-        return may_view(get_user(request))
-    finally:
-        close_old_connections()
 
 
 class Viewer:

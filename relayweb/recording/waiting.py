@@ -29,7 +29,8 @@ def calls(open_calls: Mapping[UUID, UUID]) -> dict[UUID, Waiting]:
     attempts: dict[UUID, list[tuple[str, int]]] = defaultdict(list)
     for some in _slices(list(open_calls)):
         made = Scope.objects.filter(parent_uuid__in=some, role=Role.ATTEMPT, joined_uuid__isnull=True)
-        for call, status, end_us, last_us in made.values_list("parent_uuid", "status", "end_us", "last_us"):
+        found: Any = made.values_list("parent_uuid", "status", "end_us", "last_us")
+        for call, status, end_us, last_us in found:
             attempts[call].append((status, last_us if end_us is None else end_us))
     failed: dict[UUID, int] = {}
     for call, of in attempts.items():
