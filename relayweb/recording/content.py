@@ -174,7 +174,7 @@ class Store:
         return event
 
     def _history_of(self, line: bytes) -> _History | None:
-        if len(line) < _SHORTEST or b'"llm"' not in line[:200] or b'"start"' not in line[-220:] or b"\x7f" in line:
+        if len(line) < _SHORTEST or b'"llm"' not in line[:200] or b'"start"' not in line[-220:] or 0x7F in line:
             return None
         for name in _LIST_STARTS:
             start = line.find(name)
@@ -385,7 +385,7 @@ class Store:
         return b"".join(out)
 
     def _piece(self, value: bytes, kind: int, loose: bool = False) -> Piece:
-        if self._same is not None and b"\x7f" in value:
+        if self._same is not None and 0x7F in value:
             self._stray = True
         if loose and masking.suspects_credentials(value):
             value = masking.mask(value, loose=True)
