@@ -58,6 +58,7 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             route("export/<str:form>/", self.export_view, "export"),
             path("import/", self.admin_site.admin_view(self.import_view), name="intercepts_interceptconfig_import"),
             route("back-test/", self.back_test_view, "back_test", edits=True),
+            route("<int:pk>/discard-draft/", self.discard_draft_view, "discard_draft", edits=True),
             route("reorder/", self.reorder_view, "reorder", edits=True),
             route("<int:pk>/toggle/", self.toggle_view, "toggle", edits=True),
             route("<int:pk>/roll-back/<int:number>/", self.roll_back_view, "roll_back", edits=True),
@@ -103,8 +104,14 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             if not may_edit_intercepts(request.user):
                 raise PermissionDenied
             form = ConfigForm(request.POST, config=config)
+            if form.is_valid() and "save_draft" in request.POST:
+                saved = InterceptConfig.keep_draft(form.value, author(request))
+                stays = f"r{saved.revision} stays in force" if saved.revision else "nothing is in force yet"
+                messages.success(request, f"The draft of {saved.key} is kept; {stays}.")
+                return redirect(CHANGE, saved.pk)
             if form.is_valid():
                 saved = InterceptConfig.publish(form.value, author(request), form.cleaned_data["note"])
+                saved.drop_draft()
                 fresh = config is None or saved.revision != config.revision
                 said = f"r{saved.revision} of {saved.key} is in force." if fresh else "Nothing changed."
                 messages.success(request, said)
@@ -122,6 +129,7 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             form=form,
             next_number=(config.revision if config else 0) + 1,
             history=history(config) if config else [],
+            draft_changes=changes.between(config.value(), config.draft) if config and config.draft else [],
             effect=(effects.of_last_day(config.key).get(config.key) or effects.Effect()) if config else None,
             neighbours=neighbours(config),
             unusable=publish.unusable().get(config.key, "") if config else "",
@@ -168,7 +176,7 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if form not in ("toml", "json"):
             raise Http404("Intercepts are exported as toml or json.")
         try:
-            text = transfer.dump((c.value() for c in InterceptConfig.objects.all()), cast(transfer.Format, form))
+            text = transfer.dump((c.value() for c in InterceptConfig.published()), cast(transfer.Format, form))
         except transfer.FileError as error:
             messages.error(request, str(error))
             return redirect(LIST)
@@ -196,7 +204,7 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def reorder_view(self, request: HttpRequest) -> HttpResponse:
         """Give the configs the order of the posted keys; each keeps its priority where the order allows."""
-        configs = {config.key: config for config in InterceptConfig.objects.all()}
+        configs = {config.key: config for config in InterceptConfig.published()}
         keys = [key for key in request.POST.getlist("key") if key in configs]
         keys += [key for key in configs if key not in keys]
         floor: int | None = None
@@ -208,8 +216,14 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             floor = priority
         return redirect(LIST)
 
-    def toggle_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+    def discard_draft_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         config = get_object_or_404(InterceptConfig, pk=pk)
+        config.drop_draft()
+        messages.success(request, f"The draft of {config.key} is gone.")
+        return redirect(CHANGE, pk) if config.revision else redirect(LIST)
+
+    def toggle_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        config = get_object_or_404(InterceptConfig.published(), pk=pk)
         on = request.POST.get("enabled") == "true"
         saved = InterceptConfig.publish({**config.value(), "enabled": on}, author(request))
         messages.success(request, f"{saved.key} is {'enabled' if on else 'disabled'}, r{saved.revision}.")

@@ -222,7 +222,7 @@ class ConfigForm(forms.Form):
     def __init__(self, *args: Any, config: InterceptConfig | None = None, action_type: str = "", **kwargs: Any) -> None:
         self.config = config
         if config is not None:
-            kwargs["initial"] = {**initial(config.value()), **kwargs.get("initial", {})}
+            kwargs["initial"] = {**initial(config.draft or config.value()), **kwargs.get("initial", {})}
         super().__init__(*args, **kwargs)
         choice = self.fields["action_type"]
         assert isinstance(choice, forms.ChoiceField)

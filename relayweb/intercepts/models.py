@@ -46,6 +46,10 @@ class InterceptConfig(models.Model):
     stopped = models.TextField(blank=True, editable=False)
     """Why the product itself disabled the rule; empty when a person did, or nobody."""
     updated_at = models.DateTimeField(default=timezone.now, editable=False)
+    draft = models.JSONField(null=True, editable=False)
+    """A value that somebody works on; nothing of it is in force. A config that was never published has only that."""
+    draft_by = models.CharField(max_length=150, blank=True, editable=False)
+    draft_at = models.DateTimeField(null=True, editable=False)
 
     class Meta:
         # The order in which rules run.
@@ -74,6 +78,11 @@ class InterceptConfig(models.Model):
         }
 
     @classmethod
+    def published(cls) -> models.QuerySet[InterceptConfig]:
+        """Those that are more than a draft, in the order in which they run."""
+        return cls.objects.filter(revision__gt=0)
+
+    @classmethod
     def publish(cls, value: Value, author: str, note: str = "", stopped: str = "") -> InterceptConfig:
         """Put a value in force as a new revision, in every process.
 
@@ -89,7 +98,7 @@ class InterceptConfig(models.Model):
 
         with transaction.atomic():
             config = cls.objects.select_for_update().filter(key=value["key"]).first() or cls(key=value["key"])
-            if config.pk and config.value() == value and config.stopped == stopped:
+            if config.revision and config.value() == value and config.stopped == stopped:
                 return config
             for name, item in value.items():
                 setattr(config, name, item)
@@ -117,10 +126,31 @@ class InterceptConfig(models.Model):
         else:
             cls.publish({**config.value(), "enabled": False}, "relayweb", "stopped: it kept failing", stopped=reason)
 
+    @classmethod
+    def keep_draft(cls, value: Value, author: str) -> InterceptConfig:
+        """Store a value to go on with later; what is in force stays as it is. The caller has checked it."""
+        with transaction.atomic():
+            stored = cls.objects.select_for_update().filter(key=value["key"]).first()
+            config = stored or cls(**{**value, "enabled": False})
+            config.draft, config.draft_by, config.draft_at = value, author, timezone.now()
+            config.save()
+        return config
+
+    def drop_draft(self) -> None:
+        """Forget the draft; a config that was never published goes with it."""
+        if not self.revision:
+            self.delete()
+        elif self.draft is not None:
+            self.draft, self.draft_by, self.draft_at = None, "", None
+            self.save(update_fields=["draft", "draft_by", "draft_at"])
+
     def withdraw(self, author: str) -> None:
         """Delete the config. Its revisions stay, because recorded rewrites point to them."""
         from relayweb.intercepts import publish
 
+        if not self.revision:
+            self.delete()
+            return
         with transaction.atomic():
             number = Revision.next(self.key)
             Revision.objects.create(key=self.key, number=number, value=None, author=author, note="deleted")

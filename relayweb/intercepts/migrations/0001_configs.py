@@ -7,57 +7,83 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='InterceptConfig',
+            name="InterceptConfig",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.CharField(max_length=64, unique=True, validators=[django.core.validators.RegexValidator('^[a-z0-9][a-z0-9._-]*$', 'Small letters, figures, dots and dashes, for example trim-history.')])),
-                ('title', models.CharField(max_length=120)),
-                ('enabled', models.BooleanField(default=True)),
-                ('mode', models.CharField(choices=[('shadow', 'Shadow'), ('enforce', 'Enforce')], default='shadow', max_length=8)),
-                ('priority', models.IntegerField(default=100)),
-                ('break_chain', models.BooleanField(default=False)),
-                ('on_error', models.CharField(choices=[('open', 'Open'), ('closed', 'Closed')], default='open', max_length=8)),
-                ('match', models.JSONField(blank=True, default=dict)),
-                ('action', models.JSONField(default=dict)),
-                ('revision', models.PositiveIntegerField(default=0, editable=False)),
-                ('stopped', models.TextField(blank=True, editable=False)),
-                ('updated_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "key",
+                    models.CharField(
+                        max_length=64,
+                        unique=True,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[a-z0-9][a-z0-9._-]*$",
+                                "Small letters, figures, dots and dashes, for example trim-history.",
+                            )
+                        ],
+                    ),
+                ),
+                ("title", models.CharField(max_length=120)),
+                ("enabled", models.BooleanField(default=True)),
+                (
+                    "mode",
+                    models.CharField(
+                        choices=[("shadow", "Shadow"), ("enforce", "Enforce")], default="shadow", max_length=8
+                    ),
+                ),
+                ("priority", models.IntegerField(default=100)),
+                ("break_chain", models.BooleanField(default=False)),
+                (
+                    "on_error",
+                    models.CharField(choices=[("open", "Open"), ("closed", "Closed")], default="open", max_length=8),
+                ),
+                ("match", models.JSONField(blank=True, default=dict)),
+                ("action", models.JSONField(default=dict)),
+                ("revision", models.PositiveIntegerField(default=0, editable=False)),
+                ("stopped", models.TextField(blank=True, editable=False)),
+                ("updated_at", models.DateTimeField(default=django.utils.timezone.now, editable=False)),
             ],
             options={
-                'verbose_name': 'intercept',
-                'ordering': ['priority', 'key'],
+                "verbose_name": "intercept",
+                "ordering": ["priority", "key"],
             },
         ),
         migrations.CreateModel(
-            name='Publication',
+            name="Publication",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('number', models.PositiveBigIntegerField(default=0)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("number", models.PositiveBigIntegerField(default=0)),
             ],
         ),
         migrations.CreateModel(
-            name='Revision',
+            name="Revision",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', models.CharField(max_length=64)),
-                ('number', models.PositiveIntegerField()),
-                ('value', models.JSONField(null=True)),
-                ('author', models.CharField(blank=True, max_length=150)),
-                ('note', models.CharField(blank=True, max_length=200)),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('config', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='revisions', to='intercepts.interceptconfig')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("key", models.CharField(max_length=64)),
+                ("number", models.PositiveIntegerField()),
+                ("value", models.JSONField(null=True)),
+                ("author", models.CharField(blank=True, max_length=150)),
+                ("note", models.CharField(blank=True, max_length=200)),
+                ("created_at", models.DateTimeField(default=django.utils.timezone.now)),
+                (
+                    "config",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="revisions",
+                        to="intercepts.interceptconfig",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-number'],
-                'constraints': [models.UniqueConstraint(fields=('key', 'number'), name='one_revision_a_number')],
+                "ordering": ["-number"],
+                "constraints": [models.UniqueConstraint(fields=("key", "number"), name="one_revision_a_number")],
             },
         ),
     ]

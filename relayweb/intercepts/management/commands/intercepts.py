@@ -73,7 +73,7 @@ class Command(commands.Command):
 
     def export(self, form: transfer.Format) -> None:
         try:
-            text = transfer.dump((config.value() for config in InterceptConfig.objects.all()), form)
+            text = transfer.dump((config.value() for config in InterceptConfig.published()), form)
         except transfer.FileError as error:
             raise CommandError(str(error)) from None
         self.stdout.write(text, ending="")
