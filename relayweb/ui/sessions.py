@@ -24,7 +24,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
     q = request.GET.get("q", "").strip()
     if added := request.GET.get("add", "").strip():
         return redirect(reverse("ui:sessions") + search.href(f"{q} {added}".strip()))
-    context: dict[str, Any] = {"q": q}
+    context: dict[str, Any] = {"q": q, "seq": queries.latest_seq()}
     try:
         page = queries.sessions(q, limit=PAGE, cursor=request.GET.get("cursor") or None)
     except queries.QueryError as error:
@@ -41,6 +41,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def session(request: HttpRequest, session_id: str) -> HttpResponse:
+    seq = queries.latest_seq()
     try:
         found = queries.session(session_id, limit=TURNS, cursor=request.GET.get("cursor") or None)
     except queries.CursorError:
@@ -51,6 +52,7 @@ def session(request: HttpRequest, session_id: str) -> HttpResponse:
     inner = inner_turns(turns)
     shown = with_depth(turns, inner)
     context = {
+        "seq": seq,
         "session": found,
         "turns": shown,
         "largest": largest(turns),

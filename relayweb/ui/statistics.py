@@ -66,9 +66,10 @@ def _figures(timed: str, by: figures.By, _seq: int, _moment: int) -> dict[str, A
 @require_GET
 def statistics(request: HttpRequest) -> HttpResponse:
     asked = Asked.of(request)
-    context: dict[str, Any] = {"asked": asked, "spans": SPANS, "groups": GROUPS, "q": asked.q}
+    seq = queries.latest_seq()
+    context: dict[str, Any] = {"asked": asked, "spans": SPANS, "groups": GROUPS, "q": asked.q, "seq": seq}
     try:
-        found = _figures(asked.timed, cast(figures.By, asked.group), queries.latest_seq(), int(time.time() // FRESH))
+        found = _figures(asked.timed, cast(figures.By, asked.group), seq, int(time.time() // FRESH))
     except QueryError as error:
         return render(request, "statistics.html", context | broken(asked.q, error))
     context |= {

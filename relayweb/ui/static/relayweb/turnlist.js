@@ -1,6 +1,6 @@
 // The live list: new turns wait behind a pill (or come in at once when following), shown rows change in place,
 // and the peek follows the selected row. The server draws every row; this only asks which ones and puts them where they go.
-import { span } from "./format.js";
+import { ages } from "./ages.js";
 import { bindChip, Live } from "./live.js";
 import { brush, moment } from "./brush.js";
 import { toast, typing } from "./shell.js";
@@ -251,32 +251,6 @@ function remember(uuid) {
   history.replaceState(history.state, "", url);
 }
 
-function age(us) {
-  const seconds = us / 1e6;
-  if (seconds < 2) return "now";
-  for (const [length, name] of [[86400, "d"], [3600, "h"], [60, "m"]]) if (seconds >= length) return `${Math.floor(seconds / length)} ${name}`;
-  return `${Math.floor(seconds)} s`;
-}
-
-/** Ages and the durations of what still runs, by the server's clock. */
-function tick() {
-  const now = live?.cursor ? live.now() : Date.now() * 1000;
-  for (const cell of document.querySelectorAll("[data-at]")) {
-    const said = age(now - Number(cell.dataset.at));
-    if (cell.textContent !== said) cell.textContent = said;
-  }
-  for (const cell of document.querySelectorAll("[data-since]")) {
-    const us = Math.max(0, now - Number(cell.dataset.since));
-    (cell.querySelector(".dur") ?? cell).textContent = span(us / 1e6);
-    const bar = cell.querySelector(".durbar rect");
-    const largest = Number(list?.table?.dataset.largest ?? 0);
-    if (!bar || !largest) continue;
-    const width = 100 * Math.sqrt(Math.min(1, us / largest));
-    bar.setAttribute("width", width.toFixed(1));
-    bar.setAttribute("x", (100 - width).toFixed(1));
-  }
-}
-
 // ---- The page as a whole ----
 async function swapMain(url) {
   const answer = await fetch(url, { headers: { "x-requested-with": "fetch" } });
@@ -397,5 +371,6 @@ document.addEventListener("submit", async (event) => {
   } else toast("failed", "The demo turn did not start", answer ? `The server answered ${answer.status}.` : "The server did not answer.");
 });
 
+const tick = () => ages(live);
 setInterval(tick, 1000);
 begin();

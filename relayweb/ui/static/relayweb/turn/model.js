@@ -240,8 +240,18 @@ export class TurnModel {
     return Number.isNaN(this.end[i]) ? Math.max(now, this.start[i]) : this.end[i];
   }
 
+  /** What intercepts did to a call, or in shadow mode would have. */
   hits(i) {
     return (this.col.rewrites[i] ?? []).filter((r) => r.result !== "miss");
+  }
+
+  /** Of these what a turn counts as its rewrites: it changed, answered or stopped the call. */
+  changes(i) {
+    return (this.col.rewrites[i] ?? []).filter((r) => r.changed);
+  }
+
+  shadows(i) {
+    return this.hits(i).filter((r) => r.mode === "shadow" && r.result !== "error");
   }
 
   has(i, flag) {

@@ -2,7 +2,7 @@
 import { span, plural } from "../format.js";
 import { AGENT, BLOCKED, CALL, FAILED, KINDS, LLM, RUNNING, STATUSES } from "./model.js";
 import { reveal, rows, runWords } from "./rows.js";
-import { attemptsOf, errorWord, icon, meta, name } from "./words.js";
+import { attemptsOf, errorWord, icon, meta, name, rewriteBadges } from "./words.js";
 
 const SPARE = 8; // rows kept above and below the sight
 
@@ -160,9 +160,8 @@ class RelayTree extends HTMLElement {
       const retries = model.col.retries[i] ?? 0;
       if (retries) list.push(["badge plain st-interrupted", "retry", String(retries)]);
       else if (attempts.length > 1) list.push(["badge", "", `×${attempts.length}`]);
-      const hits = attempts.reduce((sum, a) => sum + model.hits(a).length, model.hits(i).length);
-      if (hits) list.push(["badge plain k-intercept", "rewrite", String(hits)]);
-    } else if (model.kind[i] === LLM && !open && model.hits(i).length) list.push(["badge plain k-intercept", "rewrite", String(model.hits(i).length)]);
+      list.push(...rewriteBadges(model, [i, ...attempts]));
+    } else if (model.kind[i] === LLM && !open) list.push(...rewriteBadges(model, [i]));
     // A folded call says what went wrong inside it, also when it ended well.
     const bad = model.kind[i] === CALL && open === false ? attemptsOf(model, i).filter((a) => model.status[a] >= FAILED).at(-1) : undefined;
     const at = errorWord(model, i) ? i : bad ?? i;

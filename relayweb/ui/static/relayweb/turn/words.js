@@ -116,3 +116,13 @@ export function tip(model, i, now) {
   if (hits.length) lines.push(hits.map((r) => `◆ ${r.key}${r.revision == null ? "" : ` r${r.revision}`}${r.mode === "shadow" ? " (shadow)" : ""}`).join(", "));
   return lines;
 }
+
+/** How many rewrites these nodes had, as the header of the turn counts them, and apart how many would have been. */
+export function rewriteBadges(model, nodes) {
+  const sum = (of) => nodes.reduce((total, i) => total + of.call(model, i).length, 0);
+  const [changed, shadow] = [sum(model.changes), sum(model.shadows)];
+  return [
+    ...(changed ? [["badge plain k-intercept", "rewrite", String(changed)]] : []),
+    ...(shadow ? [["badge plain k-intercept", "rewrite-s", `${shadow} in shadow`]] : []),
+  ];
+}

@@ -1,0 +1,114 @@
+"""Sessions, statistics, compare and admin: what they say of what comes; and that no page moves."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+import pytest
+
+from tests.browser.conftest import PHONE, until
+from tests.browser.test_turn_list import events, token  # noqa: F401 (a fixture)
+
+SHIFTS = """() => { globalThis.moved = []; new PerformanceObserver((seen) => {
+    for (const entry of seen.getEntries()) if (!entry.hadRecentInput) globalThis.moved.push([entry.value, entry.sources.map((s) => s.node?.className ?? s.node?.nodeName)]);
+  }).observe({ type: "layout-shift", buffered: true }); }"""
+
+
+def session(kind: str) -> str:
+    return f"{kind}-{uuid.uuid4().hex[:6]}"
+
+
+def test_sessions_say_that_there_is_more_and_show_it_on_a_press(site, token, open_page, shot):  # noqa: F811
+    name = session("news")
+    site.send(events("Why is the build red?", name), token)
+    page = open_page("/sessions/")
+    row = page.locator("tr[data-row]", has_text=name)
+    assert "Why is the build red?" in row.inner_text()
+    site.send(events("And now?", name), token)
+    pill = page.locator("[data-newpill]:not([hidden])")
+    pill.wait_for()
+    assert "1 turn since" in pill.inner_text()
+    assert "And now?" not in row.inner_text()
+    shot(page, "sessions-light")
+    pill.click()
+    page.wait_for_load_state()
+    assert "And now?" in row.inner_text() and row.locator(".m-calls").inner_text() == "2"
+
+
+def test_a_session_grows_while_it_is_looked_at_and_keeps_what_was_chosen(site, token, open_page, shot):  # noqa: F811
+    name = session("grow")
+    site.send(events("First question", name), token)
+    page = open_page(f"/sessions/{name}/")
+    page.keyboard.press("j")
+    told = events("Second question", name, ended=False)
+    site.send(told, token)
+    until(page, "() => document.querySelectorAll('tr[data-row]').length === 2")
+    assert page.locator("tr[aria-selected=true]").inner_text().split()[:2] == ["ok", "First"]
+    assert page.locator("[data-part=sums] dd").first.inner_text() == "2"
+    assert "1 running" in page.locator("[data-part=title]").inner_text()
+    site.send(events("Of another session", session("other")), token)
+    page.wait_for_timeout(1500)
+    assert page.locator("tr[data-row]").count() == 2
+    shot(page, "session-light")
+
+
+def test_statistics_say_that_there_is_more(site, token, open_page):  # noqa: F811
+    site.send(events("Counted", session("stats")), token)
+    page = open_page("/statistics/")
+    turns = page.locator(".bignum b").first.inner_text()
+    site.send(events("Not counted yet", session("stats")), token)
+    pill = page.locator("[data-newpill]:not([hidden])")
+    pill.wait_for()
+    pill.click()
+    until(page, "(before) => document.querySelector('.bignum b').innerText !== before", turns)
+
+
+def test_on_a_phone_two_turns_compare_in_all_their_parts(site, token, open_page, shot):  # noqa: F811
+    a, b = (events(asked, session("side")) for asked in ("Left", "Right"))
+    for told in (a, b):
+        site.send(told, token)
+    page = open_page(f"/compare/?a={a[0]['uuid']}&b={b[0]['uuid']}", viewport=PHONE)
+    shot(page, "compare-phone")
+    page.get_by_role("link", name="Answer").click()
+    page.wait_for_url("**part=response*")
+
+
+def test_the_admin_says_what_each_part_is_for(open_page, shot):
+    page = open_page("/admin/", viewport=PHONE)
+    text = page.locator(".adminindex").inner_text()
+    for words in ("Rules that change, block or answer", "Providers that the gateway calls", "relayweb prune"):
+        assert words in text
+    shot(page, "admin-phone")
+    place = page.locator(".adminindex li", has_text="Upstreams").locator("p").bounding_box()
+    page.mouse.click(place["x"] + 5, place["y"] + 5)  # the whole row leads there
+    page.wait_for_url("**/gateway/upstream/")
+
+
+@pytest.mark.parametrize("path", ["/", "/sessions/", "/statistics/", "/compare/", "/start/", "/admin/", "turn"])
+def test_nothing_moves_while_a_page_opens_and_lives(site, token, open_page, path):  # noqa: F811
+    told = events("Stand still", session("still"))
+    site.send(told, token)
+    page = open_page()
+    page.add_init_script(f"({SHIFTS})()")
+    page.goto(f"/turns/{told[0]['uuid']}/" if path == "turn" else path)
+    page.wait_for_timeout(700)
+    site.send(events("Comes meanwhile", session("still")), token)
+    page.wait_for_timeout(900)
+    moved = page.evaluate("() => globalThis.moved")
+    assert sum(value for value, _ in moved) < 0.005, moved
+
+
+@pytest.mark.parametrize("path", ["/", "turn"])
+def test_on_paper_a_page_is_white_and_without_its_controls(site, token, open_page, shot, path):  # noqa: F811
+    told = events("On paper", session("paper"))
+    site.send(told, token)
+    page = open_page(f"/turns/{told[0]['uuid']}/" if path == "turn" else path, theme="dark")
+    page.wait_for_timeout(600)
+    page.emulate_media(media="print")
+    assert page.locator(".topbar").is_hidden()
+    colours = """() => ["body", "h1, .ask"].map((at) => getComputedStyle(document.querySelector(at)))
+      .map((style, k) => k ? style.color : style.backgroundColor)"""
+    paper, ink = (sum(map(int, re.findall(r"\d+", colour))) for colour in page.evaluate(colours))
+    assert paper == 3 * 255 and ink < 200
+    shot(page, f"print-{'turn' if path == 'turn' else 'list'}")
