@@ -18,7 +18,7 @@ from relayweb.recording.rows import Row
 
 T = TypeVar("T")
 
-REWRITE = ("key", "revision", "result", "mode", "action", "duration_us", "bytes_before", "bytes_after")
+REWRITE = ("key", "revision", "result", "mode", "action", "duration_us", "bytes_before", "bytes_after", "changed")
 MANY_HOMES = 500
 """With more turns and sub-agents than this under watch, all changes are read instead of naming each."""
 AFTERGLOW_US = 60_000_000

@@ -243,6 +243,9 @@ def nodes_of(found: Iterable[Row]) -> list[dict[str, Any]]:
     return _completed(nodes)
 
 
+_REWRITE = ("key", "revision", "result", "mode", "changed")
+
+
 def _completed(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Give each attempt the intercepts that looked at it, in the order they ran, and each open call what it awaits."""
     running = {UUID(n["uuid"]): UUID(n["turn_uuid"]) for n in nodes if n["role"] == "logical_call" and _is_open(n)}
@@ -254,8 +257,8 @@ def _completed(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if attempts:
         for uuids in slices([UUID(u) for u in attempts]):
             ran = Rewrite.objects.filter(attempt_uuid__in=uuids).order_by("position", "seq")
-            for of, key, revision, result, mode in ran.values_list("attempt_uuid", "key", "revision", "result", "mode"):
-                attempts[str(of)]["rewrites"].append({"key": key, "revision": revision, "result": result, "mode": mode})
+            for of, *told in ran.values_list("attempt_uuid", *_REWRITE):
+                attempts[str(of)]["rewrites"].append(dict(zip(_REWRITE, told, strict=True)))
     return nodes
 
 

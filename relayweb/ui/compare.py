@@ -129,7 +129,7 @@ FIGURES: tuple[tuple[str, str, Any], ...] = (
     ("Calls", "logical_calls", formats.count),
     ("Attempts", "attempts", formats.count),
     ("Retries", "retries", formats.count),
-    ("Rewrites", "rewrites", lambda n: str(n) if isinstance(n, int) else str(len(n))),
+    ("Rewrites", "rewrites", lambda n: str(n if isinstance(n, int) else sum(run["changed"] for run in n))),
     ("Tools", "tools", formats.count),
     ("Chunks", "chunks", formats.count),
     ("Chunks", "chunk_count", formats.count),

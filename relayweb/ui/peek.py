@@ -115,7 +115,7 @@ def _lane(node: dict[str, Any], begin: int, end: int, span: int, call_role: str 
         "x": round(min(x, 996.0), 1),
         "width": round(min(width, 1000 - min(x, 996.0)), 1),
         "ttft": round(min(x + 1000 * ttft / span, 1000.0), 1) if attempt and ttft else None,
-        "rewritten": any(r["mode"] == "enforce" and r["result"] not in UNCHANGED for r in node.get("rewrites", [])),
+        "rewritten": any(run["changed"] for run in node.get("rewrites", [])),
         "length_us": end - node["start_us"],
     }
 

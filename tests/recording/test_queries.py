@@ -15,7 +15,7 @@ from relayweb.recording.queries import CursorError, QueryError
 from relayweb.recording.query_language import parse
 from relayweb.recording.turn_filter import turns_matching
 from tests.recording.recorded import FAILED, OK, Talk, answer, chunk, record, scope, uid
-from tests.recording.streams import T0
+from tests.recording.streams import T0, mark
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -450,3 +450,16 @@ def test_pages_of_sessions_hold_each_session_once_in_the_order_of_their_newest_t
         assert session["turns"] == len(turns)
         assert session["failed"] == sum(t["status"] == "failed" for t in turns)
         assert session["start_us"] == min(t["start_us"] for t in turns)
+
+
+def test_the_rewrites_of_a_turn_are_those_of_its_attempts_that_changed_something():
+    talk = Talk()
+    attempt = talk.attempt(talk.call())
+    ran = [("hit", "enforce"), ("miss", "enforce"), ("error", "enforce"), ("hit", "shadow"), ("respond", "enforce")]
+    for position, (result, mode) in enumerate(ran):
+        data = {"position": position, "key": f"k{position}", "mode": mode, "result": result, "patch": []}
+        talk.add(mark("relay.rewrite", attempt, 15, data))
+    turn = talk.record()
+    nodes = queries.turn_nodes(turn)
+    changed = [run["key"] for node in nodes for run in node.get("rewrites", ()) if run["changed"]]
+    assert changed == ["k0", "k4"] and queries.turn_summary(turn)["rewrites"] == 2

@@ -249,6 +249,12 @@ _MAKERS = {
 }
 
 
+def _run(run: Mapping[str, Any]) -> str:
+    """An intercept that ran; in brackets why it changed nothing."""
+    unchanged = "shadow" if run["mode"] == "shadow" else run["result"]
+    return f"{run['key']} r{run['revision']}" + ("" if run["changed"] else f" ({unchanged})")
+
+
 def span_row(node: Mapping[str, Any], origin_us: int | None) -> Context:
     """One row of the table that says what the timeline shows."""
     start = node.get("start_us")
@@ -264,6 +270,8 @@ def span_row(node: Mapping[str, Any], origin_us: int | None) -> Context:
         "start": "–" if offset is None else f"+{offset / 1e6:.3f}",
         "duration": formats.duration(node.get("duration_us")),
         "chunks": node.get("chunk_count"),
-        "rewrites": ", ".join(f"{r['key']} r{r['revision']}" for r in hits),
+        "rewrites": ", ".join(
+            f"{r['key']} r{r['revision']}{'' if r['changed'] else f' ({_unchanged(r)})'}" for r in hits
+        ),
         "error": facts.error_line(node),
     }
