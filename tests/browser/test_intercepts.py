@@ -86,6 +86,57 @@ def test_the_life_of_an_intercept(call, open_page, shot):
     assert page.locator(".peek", has_text="kuhle-antworten").count() == 0
 
 
+def test_a_draft_is_kept_tried_and_published_later(call, open_page, shot):
+    call()
+    page = open_page(LIST + "add/")
+    page.get_by_label("Title").fill("Later")
+    page.get_by_label("Parameters").fill("temperature: 0.1")
+    page.get_by_role("button", name="Save draft").click()
+    page.get_by_text("The draft of later is kept; nothing is in force yet.").wait_for()
+    page.goto(LIST)
+    page.get_by_role("row", name="later").get_by_text("draft", exact=True).wait_for()
+    page.get_by_role("link", name="Later").click()
+    assert page.get_by_label("Parameters").input_value() == "temperature: 0.1"
+    page.get_by_role("button", name="Back-test").click()
+    page.locator("#would-match", has_text="of the last").wait_for()
+    shot(page, "intercept-draft")
+    page.get_by_role("button", name="Publish r1").click()
+    page.locator(".badge", has_text="shadow, r1").wait_for()
+    page.get_by_label("Parameters").fill("temperature: 0.9")
+    page.get_by_role("button", name="Save draft").click()
+    page.get_by_text("1 difference from r1").click()
+    assert page.locator(".notice ins").inner_text() == "0.9"
+    page.get_by_role("button", name="Discard draft").click()
+    page.get_by_text("The draft of later is gone.").wait_for()
+    assert page.get_by_label("Parameters").input_value() == "temperature: 0.1"
+
+
+def test_a_back_test_shows_how_far_it_is_and_can_be_cancelled(open_page, shot):
+    page = open_page(LIST + "add/")
+    # A server that takes its time: one line, then nothing until the browser goes away.
+    page.evaluate(
+        """() => {
+          const at = {tried: 120, total: 500, matched: 60, changed: 40, stopped: 0, failed: 1};
+          const line = JSON.stringify(at) + "\\n";
+          window.fetch = (url, options) => {
+            const body = new ReadableStream({start(to) {
+              to.enqueue(new TextEncoder().encode(line));
+              options.signal.addEventListener("abort", () => to.error(options.signal.reason));
+            }});
+            return Promise.resolve(new Response(body, {headers: {"content-type": "application/x-ndjson"}}));
+          };
+        }"""
+    )
+    page.get_by_role("button", name="Back-test").click()
+    progress = page.locator("#backtest-progress")
+    progress.get_by_text("120 of 500: 60 matched, 40 changed, 1 would fail").wait_for()
+    assert progress.locator("progress").evaluate("(bar) => bar.value / bar.max") == 0.24
+    shot(page, "intercept-backtest-running")
+    progress.get_by_role("button", name="Cancel").click()
+    page.get_by_text("Cancelled after 120 of 500: 60 matched, 40 changed, 1 would fail.").wait_for()
+    assert progress.is_hidden() and page.get_by_role("button", name="Back-test").is_enabled()
+
+
 def test_another_action_swaps_its_fields_and_keeps_the_rest(open_page):
     page = open_page(LIST + "add/")
     page.get_by_label("Title").fill("Stays")
