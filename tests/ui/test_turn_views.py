@@ -17,6 +17,7 @@ from django.urls import reverse
 
 from bench._agent import Agent, lines
 from relayweb.recording.writer import Writer
+from relayweb.ui.inspect import fragments
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -184,3 +185,11 @@ def test_opening_the_page_takes_few_queries(told: Any, viewer: Client, django_as
         viewer.get(reverse("ui:turn-frame", args=[agent.turn]))
     with django_assert_max_num_queries(40):
         viewer.get(reverse("ui:turn-scope", args=[agent.turn, attempt]))
+
+
+def test_the_table_of_spans_says_of_each_intercept_whether_it_changed_anything() -> None:
+    ran = [("a", "hit", "enforce", True), ("b", "miss", "enforce", False), ("c", "hit", "shadow", False)]
+    runs = [{"key": k, "revision": 1, "result": r, "mode": m, "changed": c} for k, r, m, c in ran]
+    runs.append({"key": "d", "revision": 2, "result": "error", "mode": "enforce", "changed": False})
+    node = {"uuid": "u", "role": "attempt", "flags": [], "status": "ok", "name": "openai", "rewrites": runs}
+    assert fragments.span_row(node, None)["rewrites"] == "a r1, c r1 (shadow), d r2 (error)"

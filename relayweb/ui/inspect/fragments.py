@@ -270,8 +270,6 @@ def span_row(node: Mapping[str, Any], origin_us: int | None) -> Context:
         "start": "–" if offset is None else f"+{offset / 1e6:.3f}",
         "duration": formats.duration(node.get("duration_us")),
         "chunks": node.get("chunk_count"),
-        "rewrites": ", ".join(
-            f"{r['key']} r{r['revision']}{'' if r['changed'] else f' ({_unchanged(r)})'}" for r in hits
-        ),
+        "rewrites": ", ".join(map(_run, hits)),
         "error": facts.error_line(node),
     }
