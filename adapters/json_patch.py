@@ -11,6 +11,7 @@ from typing import Any
 from adapters.json_values import canonical, pointer, same
 from adapters.marks import PatchOp
 
+MAX_COPIED = 10_000_000  # what the copy operations of one patch may make: characters, and 100 for each value
 _LCS_CELLS = 40_000  # above this many comparisons two lists are compared by position
 
 
@@ -83,6 +84,7 @@ def _edit(value: Any, tokens: Sequence[str], path: str, op: str, new: Any) -> An
 
 def apply(value: Any, patch: Sequence[PatchOp | dict[str, Any]]) -> Any:
     """`value` with all operations applied, in order; raises PatchError at the first that does not fit."""
+    room = MAX_COPIED
     for op in patch:
         kind, path = op["op"], op["path"]
         tokens = parse_pointer(path)
@@ -99,10 +101,28 @@ def apply(value: Any, patch: Sequence[PatchOp | dict[str, Any]]) -> Any:
                 if path.startswith(source + "/"):
                     raise PatchError(f"{path}: a value cannot be moved into itself")
                 value = _edit(value, parse_pointer(source), source, "remove", None)
+            elif (room := room - _weight(moved, room)) <= 0:
+                raise PatchError(f"{path}: the copies make the document too large")
             value = _edit(value, tokens, path, "add", moved)
         else:
             raise PatchError(f"{kind!r} is no operation of JSON Patch")
     return value
+
+
+def _weight(value: Any, enough: int) -> int:
+    """The characters in `value` and 100 for each value in it, counted up to `enough`: copies of copies are endless."""
+    weight, left = 0, [value]
+    while left and weight < enough:
+        item = left.pop()
+        weight += 100
+        if isinstance(item, str):
+            weight += len(item)
+        elif isinstance(item, dict):
+            weight += sum(map(len, item))
+            left.extend(item.values())
+        elif isinstance(item, list):
+            left.extend(item)
+    return weight
 
 
 def _test(value: Any, path: str, wanted: Any) -> None:

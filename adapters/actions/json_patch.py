@@ -8,6 +8,8 @@ from typing import Any
 from adapters import json_patch
 from adapters.actions.base import Action, Draft, Field
 
+MAX_OPERATIONS = 1_000
+
 _NEEDS = {
     "add": ("value",),
     "replace": ("value",),
@@ -21,6 +23,8 @@ _NEEDS = {
 def _operations(value: Any) -> Any:
     if not isinstance(value, list) or not value:
         raise ValueError("must be a list of operations (RFC 6902) that is not empty")
+    if len(value) > MAX_OPERATIONS:
+        raise ValueError(f"has {len(value)} operations; a patch may have {MAX_OPERATIONS}")
     for i, op in enumerate(value, 1):
         if not isinstance(op, dict):
             raise ValueError(f"operation {i} must be an object")

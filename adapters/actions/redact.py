@@ -12,6 +12,7 @@ from typing import Any
 import regex
 
 from adapters.actions.base import Action, Draft, Field, RuleError
+from adapters.actions.patterns import check_each, compiled
 
 MASK = "[redacted]"
 TIME_LIMIT_S = 0.5  # for all texts of one value, such as a request
@@ -70,15 +71,6 @@ def _steps(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(steps)
 
 
-def _patterns(value: Any) -> Any:
-    for i, text in enumerate(value):
-        try:
-            regex.compile(text)
-        except regex.error as error:
-            raise ValueError(f"pattern {i + 1} is no regular expression: {error}") from None
-    return value
-
-
 @dataclass(frozen=True)
 class Redact(Action):
     type = "redact"
@@ -89,7 +81,7 @@ class Redact(Action):
     )
     fields = (
         Field("paths", "list", "Values to hide, e.g. $.messages[*].content or $..email.", default=(), check=_paths),
-        Field("patterns", "list", "Regular expressions; what they match is hidden.", default=(), check=_patterns),
+        Field("patterns", "list", "Regular expressions; what they match is hidden.", default=(), check=check_each),
         Field("pii", "list", "Kinds of personal data to find.", default=(), choices=tuple(PII)),
         Field("replacement", "text", "What is shown instead.", default=MASK),
     )
@@ -103,7 +95,7 @@ class Redact(Action):
         if not self.paths and not self.patterns and not self.pii:
             raise RuleError("paths", "give paths, patterns or kinds of personal data")
         object.__setattr__(self, "_steps", [_steps(p) for p in self.paths])
-        finders: list[Finder] = [(regex.compile(p), _any) for p in self.patterns]
+        finders: list[Finder] = [(compiled(p), _any) for p in self.patterns]
         finders += [(regex.compile(PII[k][0]), PII[k][1]) for k in self.pii]
         object.__setattr__(self, "_finders", finders)
 

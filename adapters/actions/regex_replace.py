@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import regex
 
 from adapters.actions.base import Action, Draft, Field, RuleError
+from adapters.actions.patterns import check, compiled
 from adapters.actions.texts import ROLES, change_texts
 
 TIME_LIMIT_S = 0.25  # for one call, all its texts together
-
-
-def compiled(text: str, ignore_case: bool = False) -> regex.Pattern[str]:
-    """The pattern; raises ValueError saying what is wrong with it."""
-    try:
-        return regex.compile(text, regex.IGNORECASE if ignore_case else 0)
-    except regex.error as error:
-        raise ValueError(f"is no regular expression: {error}") from None
-
-
-def _pattern(value: Any) -> Any:
-    compiled(value)
-    return value
 
 
 @dataclass(frozen=True)
@@ -33,7 +20,7 @@ class RegexReplace(Action):
     title = "Replace text"
     help = "Works on texts, not on tool arguments or reasoning. All texts of a call together have 250 ms."
     fields = (
-        Field("pattern", "text", "A regular expression (Python's, with possessive quantifiers).", True, check=_pattern),
+        Field("pattern", "text", "A regular expression (Python's, with possessive quantifiers).", True, check=check),
         Field("replacement", "textarea", r"What to put there; \1 or \g<name> is a group.", default=""),
         Field("roles", "list", "Whose texts.", default=ROLES, choices=ROLES),
         Field("ignore_case", "bool", "Upper and lower case alike.", default=False),
@@ -47,10 +34,10 @@ class RegexReplace(Action):
     def __post_init__(self) -> None:
         if not self.roles:
             raise RuleError("roles", "choose at least one role")
-        object.__setattr__(self, "_compiled", compiled(self.pattern, self.ignore_case))
+        object.__setattr__(self, "_compiled", compiled(self.pattern, ignore_case=self.ignore_case))
         try:
             # A template is only read when something matches: the same groups, and nothing as an alternative.
-            compiled(f"{self.pattern}\n|", self.ignore_case).sub(self.replacement, "")
+            regex.compile(f"{self.pattern}\n|").sub(self.replacement, "")
         except (regex.error, IndexError, ValueError) as error:
             raise RuleError("replacement", f"does not fit the pattern: {error}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -53,6 +54,17 @@ async def test_a_misfit_is_an_error_of_the_rule() -> None:
     assert done.rewrites[0]["error"] == "PatchError: /nowhere: there is no member 'nowhere'"
 
 
+async def test_copies_of_copies_fail_the_rule_and_not_the_process() -> None:
+    """Each doubles the body: forty of them are more than any memory holds."""
+    doubling = [{"op": "copy", "from": "", "path": f"/copy{i}"} for i in range(40)]
+    began = time.process_time()
+    with rules(patch(*doubling)):
+        done = await run(request := body("chat_completions"), "chat_completions")
+    assert time.process_time() - began < 5
+    assert text(done.sent_body) == text(request)
+    assert "the copies make the document too large" in done.rewrites[0]["error"]
+
+
 @pytest.mark.parametrize(
     "operations, says",
     [
@@ -67,6 +79,7 @@ async def test_a_misfit_is_an_error_of_the_rule() -> None:
         ([{"op": "copy", "path": "/a", "from": 5}], "operation 1: from must be text"),
         ([{"op": "replace", "path": "", "value": []}], "can only become another object"),
         ([{"op": "remove", "path": ""}], "can only become another object"),
+        ([{"op": "remove", "path": "/a"}] * 1001, "has 1001 operations; a patch may have 1000"),
     ],
 )
 def test_wrong_operations_are_named(operations: Any, says: str) -> None:
