@@ -41,7 +41,7 @@ class Carried:
         self._seen = seen
         try:
             self.annotation = self._native.decode(seen)
-        except Exception:
+        except Exception:  # the codec refuses real bodies; the call then runs without one
             self.annotation = None
 
     def stand_in(self, empty: Mapping[str, Any]) -> None:

@@ -91,10 +91,10 @@ def _convert_container(value: Any, depth: int, open_ids: set[int]) -> Any:
 def _dumped(value: Any, dump: Any) -> Any:
     try:
         return dump(value, mode="json", warnings=False)
-    except Exception:
+    except Exception:  # a model's own serializers may raise anything, and older ones take no arguments
         try:
             return dump(value)
-        except Exception:
+        except Exception:  # then its text is what can be recorded of it
             return _text(value)
 
 
@@ -107,7 +107,7 @@ def _key(key: Any) -> str:
 def _text(value: Any) -> str:
     try:
         return str(value)
-    except Exception:
+    except Exception:  # the app's own __str__
         return f"<{type(value).__name__}>"
 
 

@@ -229,7 +229,7 @@ class _Sender:
         self._checked(response)
         try:
             self.body = response.json()
-        except Exception:
+        except Exception:  # no JSON; each HTTP library raises its own error
             self.body = {"content": response.text}
         return self.body
 

@@ -79,5 +79,5 @@ def _ask(url: str, token: str) -> None:
 def _said(error: urllib.error.HTTPError) -> str:
     try:
         return str(json.loads(error.read(10_000))["error"])
-    except Exception:
+    except Exception:  # whatever answered is no relayweb; its status says enough
         return f"status {error.code}"

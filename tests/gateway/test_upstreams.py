@@ -75,6 +75,15 @@ def test_the_command_adds_changes_and_lists(capsys):
 
 
 @pytest.mark.django_db
+def test_the_command_removes_one_and_says_which_there_are(capsys):
+    Upstream.objects.create(name="mock", base_url="http://127.0.0.1:1", api_mode="chat_completions")
+    call_command("upstream", "remove", "mock")
+    assert not Upstream.objects.filter(name="mock").exists()
+    with pytest.raises(CommandError, match="no upstream mock; there are: anthropic, demo, openai"):
+        call_command("upstream", "remove", "mock")
+
+
+@pytest.mark.django_db
 def test_the_command_names_the_wrong_argument():
     with pytest.raises(CommandError, match="--base-url: .*link-local"):
         call_command("upstream", "set", "m", "--base-url", "http://169.254.1.1/", "--api-mode", "chat_completions")

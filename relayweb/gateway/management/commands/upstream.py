@@ -1,4 +1,4 @@
-"""`relayweb upstream set NAME --base-url URL --api-mode MODE`, `relayweb upstream list`."""
+"""`relayweb upstream set NAME --base-url URL --api-mode MODE`, `… remove NAME`, `… list`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class Command(commands.Command):
         one.add_argument("name", help="the part of the gateway's URL that names it: /gw/NAME/…")
         one.add_argument("--base-url", required=True, help="as the provider gives it, for example https://host/v1")
         one.add_argument("--api-mode", required=True, choices=Upstream.ApiMode.values, help="its main wire format")
+        gone = actions.add_parser("remove", help="take an upstream away; what was recorded of it stays")
+        gone.add_argument("name")
         actions.add_parser("list", help="print all of them")
 
     def handle(self, *args: Any, action: str, **options: Any) -> None:
@@ -29,7 +31,16 @@ class Command(commands.Command):
                 off = "" if upstream.enabled else "\tdisabled"
                 self.stdout.write(f"{upstream.name}\t{upstream.api_mode}\t{upstream.base_url}{off}")
             return
+        if action == "remove":
+            self.remove(options["name"])
+            return
         self.set(options["name"], options["base_url"], options["api_mode"])
+
+    def remove(self, name: str) -> None:
+        if not Upstream.objects.filter(name=name).delete()[0]:
+            known = ", ".join(Upstream.objects.values_list("name", flat=True)) or "none"
+            raise CommandError(f"there is no upstream {name}; there are: {known}")
+        self.stdout.write(f"{name} is gone; calls to /gw/{name}/… are refused from now on")
 
     def set(self, name: str, base_url: str, api_mode: str) -> None:
         upstream = Upstream.objects.filter(name=name).first() or Upstream(name=name)
