@@ -97,9 +97,10 @@ _HISTORIES, _HISTORY = 96, 256_000  # remembered at most, and the bytes of one
 _SHORTEST = 1_024  # bytes: a shorter history is not worth it
 
 # What stands for a history, and for a tool list, while the rest of a request is looked at. No line that holds a DEL is
-# shortened, so they mean nothing else; they are long so that what holds them counts as large, as it does without them.
-_SAME_MESSAGES: Final = b'["\x7fm' + b"-" * MIN_VALUE + b'"'
-_SAME_TOOLS: Final = b'"\x7ft' + b"-" * MIN_VALUE + b'"'
+# shortened, so they mean nothing else, and what holds one counts as large, as it does without them.
+_STAND_IN: Final = 0x7F
+_SAME_MESSAGES: Final = b'["\x7fm' + b"-" * MIN_MESSAGE + b'"'
+_SAME_TOOLS: Final = b'"\x7ft' + b"-" * MIN_MESSAGE + b'"'
 _STAND_INS = re.compile(rb"(\0c|" + re.escape(_SAME_MESSAGES) + b"|" + re.escape(_SAME_TOOLS) + b")")
 _LIST_STARTS = (b'"messages":[{"', b'"input":[{"', b'"contents":[{"')
 _ROOT_IS, _TOOLS_ARE = b'"propagation_root_uuid":"', b'"tools":'
@@ -174,7 +175,7 @@ class Store:
         return event
 
     def _history_of(self, line: bytes) -> _History | None:
-        if len(line) < _SHORTEST or b'"llm"' not in line[:200] or b'"start"' not in line[-220:] or 0x7F in line:
+        if len(line) < _SHORTEST or b'"llm"' not in line[:200] or b'"start"' not in line[-220:] or _STAND_IN in line:
             return None
         for name in _LIST_STARTS:
             start = line.find(name)
@@ -240,7 +241,7 @@ class Store:
 
     def _pack(self, line: bytes, envelope: Envelope, loose_data: bool) -> Packed:
         self._messages = None
-        if len(line) < MIN_VALUE:
+        if not self._is_large(line):
             return Packed(line, line, [], False)
         cuts: list[tuple[int, int, bytes, list[Piece]]] = []
         payloads = (("data", envelope.data), ("category_profile", envelope.category_profile))
@@ -275,7 +276,7 @@ class Store:
         first = value[:1]
         if first == b"[" and name in _LISTS:
             return self._cut_messages(value, loose, refs)
-        if len(value) < MIN_VALUE:
+        if not self._is_large(value):
             if first == b"{" and name in ("message", "content"):  # what an answer says, a later request repeats
                 if name == "message" and len(value) >= MIN_MESSAGE:
                     refs.append(self._piece(value, MESSAGE, loose))
@@ -299,11 +300,14 @@ class Store:
             return None
         mark = len(refs)
         text = self._cut_inside(value, loose, refs)
-        if name not in _FRAMES and len(text or value) >= MIN_VALUE:
+        if name not in _FRAMES and self._is_large(text or value):
             del refs[mark:]
             refs.append(self._piece(value, VALUE, loose))
             return HOLE
         return text
+
+    def _is_large(self, value: bytes) -> bool:
+        return len(value) >= MIN_VALUE or (self._same is not None and _STAND_IN in value)
 
     def _cut_messages(self, value: bytes, loose: bool, refs: list[Piece]) -> bytes:
         if self._list is not None and self._list[0] == value and not loose:
@@ -385,7 +389,7 @@ class Store:
         return b"".join(out)
 
     def _piece(self, value: bytes, kind: int, loose: bool = False) -> Piece:
-        if self._same is not None and 0x7F in value:
+        if self._same is not None and _STAND_IN in value:
             self._stray = True
         if loose and masking.suspects_credentials(value):
             value = masking.mask(value, loose=True)

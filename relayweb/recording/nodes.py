@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -302,6 +303,7 @@ def show_sums(node: Node, sums: list[int]) -> None:
     node.wasted_pusd = sums[WASTE] if sums[WASTED] else None
 
 
+@lru_cache(4096)
 def add_name(text: str | None, name: str | None, by: int) -> str | None:
     """A JSON object of counts, `name` counted `by` more."""
     if name is None:

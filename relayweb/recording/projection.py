@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 from functools import lru_cache
+from operator import attrgetter
 
 from adapters import marks
 from relayweb.recording import facts, pricing
@@ -32,8 +33,13 @@ from relayweb.recording.tables import Tables
 from relayweb.recording.usage import FIELDS as TOKENS
 from relayweb.recording.usage import Usage
 
-_IDENTITY = ("name", "category", "profile", "api_request_id", "call_role", "tool_call_id", "provider", "model")
-_IDENTITY_2 = ("api_mode", "streaming", "asked", "told_session", "told_turn")
+_IDENTITY = (
+    *("name", "category", "profile", "api_request_id", "call_role", "tool_call_id", "provider", "model"),
+    *("api_mode", "streaming", "asked"),
+)
+_COLUMNS = (*_IDENTITY, "told_session", "told_turn")
+_said = attrgetter(*_IDENTITY, "session_id", "turn_id")
+"""What a scope's facts say of `_COLUMNS`."""
 
 
 class Projection(Linking):
@@ -63,7 +69,7 @@ class Projection(Linking):
         self, node: Node, start: tuple[Parsed, Packed, int] | None, end: tuple[Parsed, Packed, int] | None
     ) -> None:
         """Forget what the shown start and end said, and take these: one of them has been displaced by another."""
-        for column in (*_IDENTITY, *_IDENTITY_2):
+        for column in _COLUMNS:
             setattr(node, column, None)
         node.told = True
         node.start_seq = node.end_seq = node.start_us = node.end_us = node.end = None
@@ -99,9 +105,7 @@ class Projection(Linking):
         if not node.told:
             self.recall(node)
         before = node.told_session, node.told_turn
-        pairs = [(c, getattr(said, c)) for c in _IDENTITY + _IDENTITY_2[:3]]
-        pairs += [("told_session", said.session_id), ("told_turn", said.turn_id)]
-        for column, value in pairs:
+        for column, value in zip(_COLUMNS, _said(said), strict=True):
             if value is not None and (stronger or getattr(node, column) is None):
                 setattr(node, column, value)
         if stronger or first:

@@ -87,7 +87,7 @@ class Recorder(Projection):
             ledger = self.begin()
             if self._forgotten != forgotten:  # what the lines were split into may be gone
                 events = self._parse(lines)
-            self._prefetch([event for event, *_ in events])
+            self._prefetch([read[0] for read in events])
             quick = self.chunks.add_quick
             for event, packed, line in events:
                 if packed is None:

@@ -62,8 +62,8 @@ def count(value: Json) -> int | None:
 def _first(source: Json, *names: str) -> int | None:
     if type(source) is dict or isinstance(source, Mapping):  # an ABC's instance check is slow
         for name in names:
-            found = count(source.get(name))
-            if found is not None:
+            value = source.get(name)
+            if value is not None and (found := count(value)) is not None:
                 return found
     return None
 
@@ -138,16 +138,24 @@ def _gemini(usage: Mapping[str, Json]) -> Usage:
     )
 
 
+_READ_DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
+_WRITTEN_DETAILS = ("completion_tokens_details", "output_tokens_details", "output_token_details")
+
+
+def _inside(usage: Mapping[str, Json], details: tuple[str, ...], *names: str) -> int | None:
+    for name in details:
+        found = _first(usage[name], *names) if name in usage else None
+        if found is not None:
+            return found
+    return None
+
+
 def _openai(usage: Mapping[str, Json]) -> Usage:
-    read = [usage.get(k) for k in ("prompt_tokens_details", "input_tokens_details", "input_token_details")]
-    written = [usage.get(k) for k in ("completion_tokens_details", "output_tokens_details", "output_token_details")]
-    cached = next((c for c in (_first(d, "cached_tokens", "cache_read") for d in read) if c is not None), None)
+    cached = _inside(usage, _READ_DETAILS, "cached_tokens", "cache_read")
     if cached is None:
         cached = _first(usage, "cache_read_tokens", "prompt_cache_hit_tokens", "cached_tokens")
-    creation = next(
-        (c for c in (_first(d, "cache_write_tokens", "cache_creation") for d in read) if c is not None), None
-    )
-    reasoning = next((c for c in (_first(d, "reasoning_tokens", "reasoning") for d in written) if c is not None), None)
+    creation = _inside(usage, _READ_DETAILS, "cache_write_tokens", "cache_creation")
+    reasoning = _inside(usage, _WRITTEN_DETAILS, "reasoning_tokens", "reasoning")
     return build(
         # Hermes' observer gives both: prompt_tokens holds all of it, input_tokens what was not cached.
         input=_first(usage, "prompt_tokens", "input_tokens"),
@@ -173,7 +181,7 @@ def read_usage(usage: Json, *, beside: bool = False) -> Usage:
         beside: cached tokens are counted beside the input (Anthropic's convention) where the object's own member
             names do not tell.
     """
-    if not isinstance(usage, Mapping):
+    if type(usage) is not dict and not isinstance(usage, Mapping):
         return UNKNOWN
     if not _GEMINI_ONLY.isdisjoint(usage):
         return _gemini(usage)

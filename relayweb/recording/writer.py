@@ -23,12 +23,13 @@ import msgspec
 from django.db import connections
 
 from relayweb import conf
+from relayweb.recording.copies import RunRecorder
 from relayweb.recording.recorder import Line, Recorder
 from relayweb.recording.tables import Tables
 
 log = logging.getLogger(__name__)
 
-BATCH_EVENTS, BATCH_BYTES = 500, 4 * 1024 * 1024
+BATCH_EVENTS, BATCH_BYTES = 2_000, 4 * 1024 * 1024
 LANE_BYTES = 64 * 1024 * 1024
 HOLD = 2.0  # seconds a full door is held open before its sender is sent away
 LINGER = 0.03  # seconds between commits for events of this process, whose commit nobody waits for
@@ -244,7 +245,7 @@ class Writer:
 
     def _run(self) -> None:
         connection = connections["default"]
-        recorder = Recorder(Tables(connection))
+        recorder = RunRecorder(Tables(connection))
         swept = begun = 0.0
         try:
             while True:

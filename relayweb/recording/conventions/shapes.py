@@ -14,9 +14,13 @@ CHAT, RESPONSES, ANTHROPIC, GEMINI = "chat_completions", "codex_responses", "ant
 _SHORT = 200
 
 
+_NO_MAP = frozenset((type(None), str, int, float, bool, list))
+
+
 def as_map(value: Json) -> Mapping[str, Json]:
     # An ABC's instance check is slow, and this runs dozens of times an event.
-    return value if type(value) is dict or isinstance(value, Mapping) else {}
+    kind = type(value)
+    return value if kind is dict or (kind not in _NO_MAP and isinstance(value, Mapping)) else {}
 
 
 def as_list(value: Json) -> Sequence[Json]:
