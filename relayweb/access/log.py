@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +25,31 @@ _UNPRINTABLE = re.compile(r"[^!-~]")
 def route(path: str) -> str:
     """A path on one line, without the secrets people and agents put into it; the query is not part of it."""
     return _SECRETS.sub(r"\1/***", _UNPRINTABLE.sub("?", path))
+
+
+class Repeats:
+    """Which refusals have just been told: an agent with a wrong token asks twenty times a second, for ever."""
+
+    EVERY = 60.0
+    """Seconds between two lines about the same refusal of the same client."""
+
+    def __init__(self) -> None:
+        self._told: OrderedDict[tuple[Any, ...], list[float]] = OrderedDict()
+
+    def more(self, what: tuple[Any, ...], now: float) -> int | None:
+        """How often it came untold since the last line; None when this one is to stay untold as well."""
+        told = self._told.get(what)
+        if told is not None and now - told[0] < self.EVERY:
+            told[1] += 1
+            return None
+        self._told[what] = [now, 0]
+        self._told.move_to_end(what)
+        if len(self._told) > 1000:
+            self._told.popitem(last=False)
+        return int(told[1]) if told is not None else 0
+
+
+_repeats = Repeats()
 
 
 class Logged:
@@ -50,6 +75,7 @@ class Logged:
         part = next((name for beginning, name in _PARTS.items() if path.startswith(beginning)), "pages")
         answers[part, "cut" if cut else f"{self._status // 100}xx"] += 1
         quiet = self._status < 400 and _FETCHED.match(path) is not None
+        more: int | None = 0
         fields = {
             "client": (self._scope.get("client") or ["-"])[0],
             "method": self._scope.get("method", "WS"),
@@ -58,9 +84,15 @@ class Logged:
             "ms": round((time.perf_counter() - self._began) * 1000),
             "cut": cut,
         }
+        if self._status in (401, 403, 429):
+            told = (fields["client"], fields["method"], fields["route"], self._status)
+            more = _repeats.more(told, time.monotonic())
+            fields["more"] = more or 0
         logger.log(
-            logging.DEBUG if quiet else logging.INFO,
-            "%(client)s %(method)s %(route)s %(status)s %(ms)s ms" + (" cut" if cut else ""),
+            logging.DEBUG if quiet or more is None else logging.INFO,
+            "%(client)s %(method)s %(route)s %(status)s %(ms)s ms"
+            + (" cut" if cut else "")
+            + (", and %(more)s more since the last line" if more else ""),
             fields,
             extra={"fields": fields},
         )

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from relayweb.access import log
 from relayweb.access.log import Logged, route
 
 
@@ -43,3 +44,28 @@ async def test_what_open_pages_fetch_does_not_bury_the_rest(
     with caplog.at_level(logging.DEBUG, "relayweb.access"):
         logged.write()
     assert [record.levelno for record in caplog.records] == [level]
+
+
+async def test_a_refusal_that_comes_again_and_again_is_told_once_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(log, "_repeats", log.Repeats())
+    monkeypatch.setattr(log.time, "monotonic", lambda: now)
+
+    async def send(message: object) -> None: ...
+
+    async def refused(client: str) -> None:
+        logged = Logged({"type": "websocket", "path": "/ingest/atof/ws", "client": (client, 1)}, send)
+        await logged({"type": "websocket.http.response.start", "status": 401})
+        logged.write()
+
+    with caplog.at_level(logging.INFO, "relayweb.access"):
+        for _ in range(50):
+            await refused("10.0.0.1")
+        await refused("10.0.0.2")
+        now = 61.0
+        await refused("10.0.0.1")
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.split()[0] for line in lines] == ["10.0.0.1", "10.0.0.2", "10.0.0.1"]
+    assert lines[2].endswith(", and 49 more since the last line")
