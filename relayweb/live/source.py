@@ -154,7 +154,7 @@ def _frame(cursor: int, turn: UUID, changed: list[Row], tables: list[frames.Colu
     """The frame of one turn."""
     nodes = frames.node_columns(changed, rewrites_of(changed)) if changed else None
     columns: frames.Columns = {name: [v for table in tables for v in table[name]] for name in frames.CHUNK_COLUMNS}
-    own = next((rows.turn(row) for row in changed if row.uuid == turn), None)
+    own = next(iter(queries.as_turns([row for row in changed if row.uuid == turn])), None)
     times = [*columns["at_us"], *([_newest(changed)] if changed else [])]
     return frames.encode(
         cursor,

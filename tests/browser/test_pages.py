@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 import uuid
 
+import httpx2
 import pytest
 
 from tests.browser.conftest import PHONE, until
 from tests.browser.test_turn_list import events, token  # noqa: F401 (a fixture)
 
-SHIFTS = """() => { globalThis.moved = []; new PerformanceObserver((seen) => {
-    for (const entry of seen.getEntries()) if (!entry.hadRecentInput) globalThis.moved.push([entry.value, entry.sources.map((s) => s.node?.className ?? s.node?.nodeName)]);
-  }).observe({ type: "layout-shift", buffered: true }); }"""
+SHIFTS = """() => { globalThis.moved = [];
+  const names = (entry) => entry.sources.map(({ node }) => node?.className ?? node?.nodeName);
+  new PerformanceObserver((seen) => {
+    const own = seen.getEntries().filter((entry) => !entry.hadRecentInput);
+    globalThis.moved.push(...own.map((entry) => [entry.value, names(entry)]));
+  }).observe({ type: "layout-shift", buffered: true });
+}"""
 
 
 def session(kind: str) -> str:
@@ -112,3 +117,22 @@ def test_on_paper_a_page_is_white_and_without_its_controls(site, token, open_pag
     paper, ink = (sum(map(int, re.findall(r"\d+", colour))) for colour in page.evaluate(colours))
     assert paper == 3 * 255 and ink < 200
     shot(page, f"print-{'turn' if path == 'turn' else 'list'}")
+
+
+def test_a_call_that_failed_says_until_when_a_retry_may_come(site, open_page, shot):
+    headers = {"x-relay-token": site.token("gateway"), "x-relay-session-id": session("retry"), "x-demo-pace": "0"}
+    body = {"model": "demo-flaky", "messages": [{"role": "user", "content": "Try me once."}]}
+    asked = httpx2.post(f"{site.url}/gw/demo/v1/chat/completions", json=body, headers=headers, timeout=30)
+    assert asked.status_code == 503
+    page = open_page("/?q=is:running")
+    row = page.locator("tr[data-row]", has_text="Try me once.")
+    assert "may be retried" in row.inner_text()
+    row.locator("a").first.click()
+    page.wait_for_selector(".turnpage.ready")
+    status = page.locator("[data-fact=status]")
+    assert re.search(r"failed, waits for a retry until \d\d:\d\d:\d\d", status.inner_text()), status.inner_text()
+    assert "waits for a retry" in page.locator("relay-tree").inner_text()
+    shot(page, "turn-waits-light")
+    assert httpx2.post(f"{site.url}/gw/demo/v1/chat/completions", json=body, headers=headers, timeout=30).is_success
+    until(page, "() => !document.querySelector('[data-fact=status]').innerText.includes('waits')")
+    assert "waits for a retry" not in page.locator("relay-tree").inner_text()

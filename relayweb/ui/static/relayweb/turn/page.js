@@ -116,7 +116,7 @@ function facts() {
   const { turn } = model;
   const usage = turn.usage ?? {};
   const least = usage.complete === false && !model.running ? "≥ " : "";
-  showStatus(turn.status);
+  showStatus(turn.status, turn.awaiting_retry);
   duration();
   fact("calls", String(turn.logical_calls ?? 0), turn.attempts > turn.logical_calls ? `/ ${turn.attempts} attempts` : "");
   fact("rewrites", String(turn.rewrites ?? 0));
@@ -126,13 +126,17 @@ function facts() {
   fact("cost", money(turn.cost_usd), turn.wasted_usd ? `${money(turn.wasted_usd)} wasted` : "");
 }
 
-function showStatus(status) {
+/** A running turn whose last attempt failed says so, and until when a retry may come, where that is known. */
+function showStatus(status, awaiting) {
   const at = page.querySelector('[data-fact="status"]');
-  if (!at || at.dataset.said === status || !STATUSES.includes(status)) return;
-  at.dataset.said = status;
+  const said = `${status}|${awaiting?.until_us}`;
+  if (!at || at.dataset.said === said || !STATUSES.includes(status)) return;
+  at.dataset.said = said;
   const box = element("span", `status st-${status}`);
   box.append(glyph(tree.dataset.icons, status, status === "running" ? "spin" : ""), element("span", "", status));
-  at.replaceChildren(box);
+  if (!awaiting) return at.replaceChildren(box);
+  const until = awaiting.until_us ? ` until ${new Date(awaiting.until_us / 1000).toLocaleTimeString([], { hour12: false })}` : "";
+  at.replaceChildren(box, " ", element("small", "", `failed, waits for a retry${until}`));
 }
 
 function duration() {
@@ -257,8 +261,9 @@ function showWaited() {
   const box = page.querySelector("[data-waited]");
   timeline.settleLanes();
   const seconds = waited(timeline.gaps);
-  box.hidden = !seconds;
-  if (!seconds) return;
+  // Little waiting is not worth a word; what is pressed can always be let go.
+  box.hidden = !(timeline.press || seconds > 0.05 * model.latest);
+  if (box.hidden) return;
   box.querySelector("span").textContent = `${span(seconds)} of waiting, ${Math.round((100 * seconds) / Math.max(model.latest, 1e-9))} %`;
   const button = box.querySelector("button");
   button.setAttribute("aria-pressed", String(timeline.press));

@@ -2,7 +2,7 @@
 import { span, plural } from "../format.js";
 import { AGENT, BLOCKED, CALL, FAILED, KINDS, LLM, RUNNING, STATUSES } from "./model.js";
 import { reveal, rows, runWords } from "./rows.js";
-import { attemptsOf, errorWord, icon, meta, name, rewriteBadges } from "./words.js";
+import { attemptsOf, errorWord, icon, meta, name, rewriteBadges, waits } from "./words.js";
 
 const SPARE = 8; // rows kept above and below the sight
 
@@ -167,6 +167,7 @@ class RelayTree extends HTMLElement {
     const at = errorWord(model, i) ? i : bad ?? i;
     const error = errorWord(model, at);
     if (error) list.push([`badge tinted st-${STATUSES[model.status[at]]}`, "", error]);
+    if (waits(model, i)) list.push(["badge outline", "", "waits for a retry"]);
     if (model.has(i, "late_child")) list.push(["badge outline", "", "late"]);
     if (model.has(i, "clock_skew")) list.push(["badge outline", "", "clock skew"]);
     if (model.has(i, "conflict")) list.push(["badge outline", "", "conflict"]);

@@ -49,6 +49,14 @@ export function attemptsOf(model, i) {
   return model.children(i).filter((kid) => model.kind[kid] === LLM);
 }
 
+/** Whether an open call only waits for a retry: its last attempt went wrong and none runs. */
+export function waits(model, i) {
+  if (model.kind[i] !== CALL || model.status[i] !== RUNNING) return false;
+  const attempts = attemptsOf(model, i);
+  const last = attempts.length ? model.status[attempts.at(-1)] : RUNNING;
+  return (last === FAILED || last === INTERRUPTED) && attempts.every((at) => model.status[at] !== RUNNING);
+}
+
 /** The few letters of what went wrong: a status code, "cut", "late". */
 export function errorWord(model, i) {
   const error = model.col.error[i];
