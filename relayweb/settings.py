@@ -124,6 +124,8 @@ USE_TZ = True
 STATIC_URL = "/static/"
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_ALLOW_ALL_ORIGINS = False
+# In a checkout files change under a running server, and would be sent cut to the length they had when it started.
+WHITENOISE_AUTOREFRESH = (BASE_DIR / ".git").exists()
 
 AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
 LOGIN_URL = "access:login"
