@@ -12,8 +12,9 @@ For people who write an agent of their own::
 Hosts use `adapters.relay_runtime`, `adapters.relay_llm`, `adapters.relay_tools` and `adapters.auxiliary_client`.
 """
 
+from adapters.logical import logical_call
 from adapters.sdk_clients import wrap
 from adapters.sinks import record_to
 from adapters.turns import turn
 
-__all__ = ["record_to", "turn", "wrap"]
+__all__ = ["logical_call", "record_to", "turn", "wrap"]

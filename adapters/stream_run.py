@@ -195,6 +195,8 @@ class StreamRun:
         try:
             self.attempt.complete(outcome)
         finally:
+            # Their tracebacks lead to this run: they would keep each other until a full collection.
+            self.attempt.error = self.attempt.own_error = None
             self.attempt.where.host.end_operation()
 
     async def _close_relay(self) -> None:
