@@ -17,7 +17,7 @@ import msgspec
 import zstandard
 
 from relayweb.ingest.otlp import spans
-from relayweb.ingest.otlp.record import lines_of
+from relayweb.ingest.otlp.events import events
 from relayweb.ingest.reading import Lines
 from relayweb.ingest.tally import Tally
 from relayweb.recording.writer import Full, Receipt, writer
@@ -118,13 +118,12 @@ def _take_otlp(tally: Tally, documents: bytes) -> None:
     for document in documents.removesuffix(b"\n").split(b"\n") if documents else ():
         if document.strip():
             try:
-                wanted, duplicates = lines_of(spans.from_json(document))
+                lines = [line for span in spans.from_json(document) for line in events(span)]
             except spans.BadRequest as error:
                 tally.reject(tally.lines + 1, str(error))
             else:
-                tally.duplicates += duplicates
-                if wanted:
-                    tally.count_as_one(_submit(b"".join(line for _, line in wanted)))
+                if lines:
+                    tally.count_as_one(_submit(b"".join(lines)))
         tally.lines += 1
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 
-from django.db import close_old_connections
-
 from relayweb.access.answers import Headers, Receive, Scope, Send
 from relayweb.ingest.otlp import spans as otlp_spans
-from relayweb.ingest.otlp.record import lines_of
+from relayweb.ingest.otlp.events import events
 from relayweb.ingest.otlp.spans import Span
 from relayweb.ingest.posts import refusals
 from relayweb.ingest.reading import BodyError, decoder, whole_body
@@ -27,20 +25,17 @@ async def otlp(scope: Scope, receive: Receive, send: Send) -> None:
         if content_type not in (PROTOBUF, JSON):
             raise BodyError(415, f"content-type {content_type!r} is not OTLP; send {PROTOBUF} or {JSON}")
         data = await whole_body(receive, decoder(headers.get(b"content-encoding", "")))
-        wanted, duplicates = await asyncio.to_thread(_read, content_type, data)
-        tally.duplicates += duplicates
+        wanted = await asyncio.to_thread(_read, content_type, data)
         await tally.submit(b"".join(line for _, line in wanted), patient=False)
         await _answer(send, content_type, *_rejected(tally, wanted))
 
 
-def _read(content_type: str, data: bytes) -> tuple[list[tuple[Span, bytes]], int]:
-    close_old_connections()
+def _read(content_type: str, data: bytes) -> list[tuple[Span, bytes]]:
     try:
-        return lines_of((otlp_spans.from_json if content_type == JSON else otlp_spans.from_protobuf)(data))
+        spans = (otlp_spans.from_json if content_type == JSON else otlp_spans.from_protobuf)(data)
     except otlp_spans.BadRequest as error:
         raise BodyError(400, str(error)) from None
-    finally:
-        close_old_connections()
+    return [(span, line) for span in spans for line in events(span)]
 
 
 def _rejected(tally: Tally, wanted: list[tuple[Span, bytes]]) -> tuple[int, str]:

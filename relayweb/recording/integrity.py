@@ -13,8 +13,8 @@ from django.db import connection, transaction
 from django.db.models import Count, Q
 
 from relayweb import conf
-from relayweb.recording import blocks, content, retention
-from relayweb.recording.atof import BadEvent, canonical, parse
+from relayweb.recording import blocks, conflicts, content, retention
+from relayweb.recording.atof import BadEvent
 from relayweb.recording.compression import CONTENT
 from relayweb.recording.models import ChunkBlock, Content, Event, Ledger
 from relayweb.recording.rebuilding import Rebuilt
@@ -110,27 +110,7 @@ def _mend_blocks() -> int:
 
 
 def _mend_conflicts() -> int:
-    count = 0
-    for uuid in {UUID(where) for _, where in _conflicts(Counter())}:
-        for rows in (list(Event.objects.filter(uuid=uuid, kind=kind)) for kind in Event.Kind):
-            count += _show_one(rows)
-    return count
-
-
-def _show_one(rows: list[Event]) -> int:
-    """Flag all but the first of some events of one identity, as the writer does; returns how many were not so."""
-    if not rows:
-        return 0
-    lines = [parse(text).line for text in Reader().texts(rows)]
-    order = [(row.at_ns, sha256(canonical(line)).digest()) for row, line in zip(rows, lines, strict=True)]
-    first, count = rows[order.index(min(order))], 0
-    for row in rows:
-        flags = row.flags & ~Event.Flag.CONFLICT if row is first else row.flags | Event.Flag.CONFLICT
-        if flags != row.flags:
-            row.flags = flags
-            row.save(update_fields=("flags",))
-            count += 1
-    return count
+    return sum(conflicts.show_one(UUID(uuid)) for uuid in {where for _, where in _conflicts(Counter())})
 
 
 def _database(counted: Counter[str]) -> Iterator[Problem]:

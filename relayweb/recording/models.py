@@ -27,6 +27,8 @@ class Event(models.Model):
         CONFLICT = 1, "another event of the same identity says something else, and is shown"
         REPLACED_TEXT = 2, "invalid UTF-8 was replaced"
         MASKED = 4, "a secret was masked"
+        COPY = 8, "read from a span, which tells less than ATOF"
+        MADE = 16, "read from a span that tells half of its uuid"
 
     # BigAutoField, although the writer gives every number: on SQLite only an "integer" key is the row's own.
     seq = models.BigAutoField(primary_key=True)

@@ -11,7 +11,7 @@ from django.db import connection
 
 from relayweb.recording import pricing
 from relayweb.recording.models import Rewrite, Scope
-from relayweb.recording.replay import Replay
+from relayweb.recording.replay import Aside, Replay
 from relayweb.recording.tables import Tables
 
 Difference = tuple[str, bytes, str]
@@ -81,7 +81,7 @@ class Rebuilt:
             for (made,) in self._fetch(f"{made_by} ORDER BY type = 'index'"):
                 made = made.replace("CREATE TABLE ", "CREATE TEMP TABLE ", 1)
                 self._run(made.replace("CREATE INDEX ", "CREATE INDEX temp.", 1))
-        Replay(self._record).run(progress)
+        Replay(Aside(connection), f"{self._record}.recording_scope").run(progress)
 
     # Comparing
 

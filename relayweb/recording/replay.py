@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from django.db import connection
-
 from relayweb.recording import pricing, stored
 from relayweb.recording.atof import MARK, Parsed, parse
 from relayweb.recording.chunk_log import ChunkLog, Chunks
@@ -22,7 +20,7 @@ from relayweb.recording.tables import Tables
 SLICE = 500
 
 
-class _Aside(Tables):
+class Aside(Tables):
     """Rows go to the temporary tables, in a transaction that others open and end."""
 
     def commit(self, seq: int, content_id: int, epoch: int, swept_us: int) -> None:
@@ -51,18 +49,20 @@ class _Blocks(ChunkLog):
 class Replay(Recorder):
     """A writer whose events are those on record already."""
 
-    def __init__(self, record: str) -> None:
-        super().__init__(_Aside(connection))
+    def __init__(self, tables: Tables, before: str) -> None:
+        """`before` is the table of the rows as they were."""
+        super().__init__(tables)
         self.chunks = _Blocks(self.tables, self.store)
         self.prices = pricing.table()
-        self._record = record
+        self._before = before
+        self._ledger = [-1, 0, 0, 0]
         self._costs: dict[bytes, tuple[int | None, str | None]] = {}
         self._only_rows = False
 
-    def run(self, progress: Callable[[int], None]) -> None:
-        """Tell everything in the log. `progress` is told how many events that were so far."""
+    def run(self, progress: Callable[[int], None] = lambda _: None, log: Iterable[list[Event]] | None = None) -> None:
+        """Tell these events, or everything in the log. `progress` is told how many events that were so far."""
         count, hidden = 0, []
-        for rows in _log():
+        for rows in _log() if log is None else log:
             count += len(rows)
             hidden += [row.seq for row in rows if row.flags & CONFLICT]
             self._tell([row for row in rows if not row.flags & CONFLICT])
@@ -109,7 +109,7 @@ class Replay(Recorder):
 
     def _interrupt_again(self) -> None:
         """Silence is in no event: what was found interrupted stays so."""
-        sql = f"SELECT uuid FROM {self._record}.recording_scope WHERE status = 'interrupted' AND end_seq IS NULL"
+        sql = f"SELECT uuid FROM {self._before} WHERE status = 'interrupted' AND end_seq IS NULL"
         found = [self.tables.uuid_out(uuid) or b"" for (uuid,) in self.tables._run(sql).fetchall()]
         for at in range(0, len(found), SLICE):
             self.prefetch(found[at : at + SLICE])
@@ -121,7 +121,7 @@ class Replay(Recorder):
             self._put()
 
     def _put(self) -> None:
-        self._commit([-1, 0, 0, 0])
+        self._commit(self._ledger)
 
     # What the writer does that does not hold here
 
@@ -138,7 +138,7 @@ class Replay(Recorder):
         node.wasted_pusd = cost if node.status in ("failed", "cancelled", "interrupted") else None
 
     def _priced(self, scopes: set[bytes]) -> dict[bytes, tuple[int | None, str | None]]:
-        sql = f"SELECT uuid, cost_pusd, price_version FROM {self._record}.recording_scope WHERE uuid"
+        sql = f"SELECT uuid, cost_pusd, price_version FROM {self._before} WHERE uuid"
         found = self.tables._in(sql, [self.tables.uuid_in(uuid) for uuid in scopes])
         return {self.tables.uuid_out(uuid) or b"": (cost, version) for uuid, cost, version in found}
 

@@ -1,6 +1,7 @@
 """An agent in a process of its own, with Relay's real exporters: `python -m tests.ingest.exporting KINDS URL TOKEN N`.
 
-It makes a turn each time it reads a line from standard input, says so, and shuts the exporter down at the end.
+It makes a turn each time it reads a line from standard input, says so, and shuts the exporter down at the end. With a
+fifth argument the spans of each kind go to a path of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import nemo_relay as nr
 PATHS = {"http_post": "/ingest/atof", "ndjson": "/ingest/atof", "websocket": "/ingest/atof/ws"}
 
 
-def exporter(kind: str, url: str, token: str) -> object:
+def exporter(kind: str, url: str, token: str, each: bool) -> object:
     headers = {"x-relay-token": token}
     if kind in PATHS:
         config = nr.AtofExporterConfig()
@@ -23,7 +24,7 @@ def exporter(kind: str, url: str, token: str) -> object:
         config.transport, config.headers = kind, headers
         found = nr.AtofExporter(config)
     else:
-        config = nr.OpenTelemetryConfig(kind, url + "/v1/traces")
+        config = nr.OpenTelemetryConfig(kind, url + "/v1/traces" if not each else f"{url}/{kind}/v1/traces")
         config.headers = headers
         found = nr.OpenTelemetrySubscriber(config)
     found.register(kind)
@@ -64,8 +65,8 @@ async def turn(number: int, marks: int) -> None:
 
 
 async def main() -> None:
-    kinds, url, token, marks = sys.argv[1:5]
-    exporters = [exporter(kind, url, token) for kind in kinds.split("+")]
+    kinds, url, token, marks, *each = sys.argv[1:]
+    exporters = [exporter(kind, url, token, bool(each)) for kind in kinds.split("+")]
     await asyncio.sleep(0.3)  # the ndjson and websocket sinks connect in the background
     for number, _ in enumerate(iter(sys.stdin.readline, "")):
         await turn(number, int(marks))

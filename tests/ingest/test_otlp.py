@@ -35,8 +35,8 @@ def span(attributes: dict[str, Any], **members: Any) -> Span:
     return Span(**(known | members), attributes=attributes)
 
 
-def read(found: Span, known: dict[bytes, UUID] | None = None) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in events(found, known or {})]
+def read(found: Span) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in events(found)]
 
 
 def test_a_span_is_a_start_and_an_end_with_its_exact_times() -> None:
@@ -59,13 +59,6 @@ def test_a_child_names_the_same_parent_as_the_parent_names_itself() -> None:
     child = read(span({}, span_id=b"12345678", parent_id=SPAN))[0]
     assert child["parent_uuid"] == parent["uuid"]
     assert parent["parent_uuid"] is None and parent["propagation_root_uuid"] == parent["uuid"]
-
-
-def test_a_span_of_a_scope_on_record_is_that_scope() -> None:
-    scope = UUID(bytes=b"whatever" + SPAN)
-    parent = UUID(bytes=b"whoever!" + b"87654321")
-    found = read(span({}, parent_id=b"87654321"), {SPAN: scope, b"87654321": parent})
-    assert found[0]["uuid"] == str(scope) and found[0]["parent_uuid"] == str(parent)
 
 
 def test_a_failure_is_told_with_its_exception() -> None:

@@ -1,13 +1,12 @@
 """Spans as ATOF 0.1 events: a start and an end each, and a mark for each span event.
 
 A span's id is the last half of a scope's UUID, in Relay's exporters as here. Where the whole UUID is not told, the
-first half comes from the trace, so that every copy of a span gets the same one.
+first half comes from the trace, so that every copy of a span gets the same one (see `relayweb.recording.copies`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -15,25 +14,23 @@ from uuid import UUID
 from relayweb.ingest.otlp import genai, openinference, relay
 from relayweb.ingest.otlp.reading import Reading
 from relayweb.ingest.otlp.spans import Span, SpanEvent
+from relayweb.recording.copies import made_uuid, told_by_span
 
 _VOCABULARIES = (relay.read, openinference.read, genai.read)
 
 
-def events(span: Span, known: Mapping[bytes, UUID]) -> list[bytes]:
-    """The events of a span as lines, the start first and the end last.
-
-    Args:
-        span: any span, whatever wrote it.
-        known: UUIDs of scopes on record, by the span id that is their last half.
-    """
+def events(span: Span) -> list[bytes]:
+    """The events of a span as lines, the start first and the end last; `copies` brings them together with others."""
     reading = _read(span)
-    uuid, parent = identity(span, known), _parent(span, known)
+    uuid, parent = _identity(span), _parent(span)
     # Of Relay's own spans the trace is the root scope; others name a root only where they are one.
     told = "nemo_relay.uuid" in span.attributes
     root = (
         str(UUID(bytes=span.trace_id)) if told and len(span.trace_id) == 16 else str(uuid) if parent is None else None
     )
+    copy = told_by_span(span.trace_id, made=not told)
     same = {
+        **copy,
         "kind": "scope",
         "atof_version": "0.1",
         "uuid": str(uuid),
@@ -61,23 +58,18 @@ def events(span: Span, known: Mapping[bytes, UUID]) -> list[bytes]:
         metadata={**_outcome(span), **reading.end_metadata},
     )
     # Relay tells of an exception in the end event, and its exporter once more in a span event.
-    marks = [_mark(uuid, root, n, e) for n, e in enumerate(span.events) if not (told and e.name == "exception")]
+    marks = [_mark(copy, uuid, root, n, e) for n, e in enumerate(span.events) if not (told and e.name == "exception")]
     return [start, *marks, end]
 
 
-def identity(span: Span, known: Mapping[bytes, UUID]) -> UUID:
-    """The UUID of the scope a span is a copy of."""
-    return (
-        _told(span.attributes.get("nemo_relay.uuid")) or known.get(span.span_id) or _made(span.trace_id, span.span_id)
-    )
+def _identity(span: Span) -> UUID:
+    return _told(span.attributes.get("nemo_relay.uuid")) or made_uuid(span.trace_id, span.span_id)
 
 
-def _parent(span: Span, known: Mapping[bytes, UUID]) -> UUID | None:
+def _parent(span: Span) -> UUID | None:
     if told := _told(span.attributes.get("nemo_relay.parent_uuid")):
         return told
-    if not span.parent_id.strip(b"\0"):
-        return None
-    return known.get(span.parent_id) or _made(span.trace_id, span.parent_id)
+    return made_uuid(span.trace_id, span.parent_id) if span.parent_id.strip(b"\0") else None
 
 
 def _told(value: Any) -> UUID | None:
@@ -85,10 +77,6 @@ def _told(value: Any) -> UUID | None:
         return UUID(value) if isinstance(value, str) else None
     except ValueError:
         return None
-
-
-def _made(trace_id: bytes, span_id: bytes) -> UUID:
-    return UUID(bytes=trace_id[:8].ljust(8, b"\0") + span_id[:8].rjust(8, b"\0"))
 
 
 def _read(span: Span) -> Reading:
@@ -123,7 +111,7 @@ def _others(span: Span, reading: Reading) -> dict[str, Any]:
     return {"service.name": span.service, **others} if span.service else others
 
 
-def _mark(scope: UUID, root: str | None, number: int, event: SpanEvent) -> bytes:
+def _mark(copy: dict[str, Any], scope: UUID, root: str | None, number: int, event: SpanEvent) -> bytes:
     mark = relay.read_mark(event) or {
         # No id of its own, so it is made of the scope's and its place: the same in every copy.
         "uuid": str(UUID(int=scope.int ^ ((number + 1) << 64))),
@@ -133,7 +121,7 @@ def _mark(scope: UUID, root: str | None, number: int, event: SpanEvent) -> bytes
         "metadata": None,
     }
     fixed = {"kind": "mark", "atof_version": "0.1", "category": None, "category_profile": None, "data_schema": None}
-    return _line(**fixed, **mark, propagation_root_uuid=root, timestamp=_timestamp(event.at_ns))
+    return _line(**copy, **fixed, **mark, propagation_root_uuid=root, timestamp=_timestamp(event.at_ns))
 
 
 def _timestamp(ns: int) -> str:

@@ -1,0 +1,28 @@
+"""Of several different events of one identity one is shown: the smallest by time, then by digest."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from uuid import UUID
+
+from relayweb.recording.atof import canonical, parse
+from relayweb.recording.models import Event
+from relayweb.recording.stored import Reader
+
+
+def show_one(uuid: UUID) -> int:
+    """Flag the events of this uuid as the writer does; returns how many were not flagged so."""
+    count = 0
+    for kind in Event.Kind:
+        rows = list(Event.objects.filter(uuid=uuid, kind=kind))
+        if not rows:
+            continue
+        lines = [parse(text).line for text in Reader().texts(rows)]
+        order = [(row.at_ns, sha256(canonical(line)).digest()) for row, line in zip(rows, lines, strict=True)]
+        first = rows[order.index(min(order))]
+        for row in rows:
+            flags = row.flags & ~Event.Flag.CONFLICT if row is first else row.flags | Event.Flag.CONFLICT
+            if flags != row.flags:
+                Event.objects.filter(seq=row.seq).update(flags=flags)
+                count += 1
+    return count
