@@ -1,7 +1,6 @@
 """What the core costs an agent: a call and a chunk through it, against bare Relay and against no Relay, in one run.
 
-Alternating rounds, the best of each, in time of the processor (all threads of Relay's included): on a quiet machine that
-is how long a call takes, on a busy one the least disturbed round still tells the cost.
+Alternating rounds, the best of each: on shared cores the least disturbed round is the one that tells the cost.
 """
 
 from __future__ import annotations
@@ -117,9 +116,9 @@ def _core_sync() -> None:
 
 
 async def _timed(action: Callable[[], Awaitable[None]]) -> float:
-    started = time.process_time()
+    started = time.perf_counter()
     await action()
-    return time.process_time() - started
+    return time.perf_counter() - started
 
 
 def _in_loop(action: Callable[[], Awaitable[None]]) -> Callable[[], float]:
@@ -128,9 +127,9 @@ def _in_loop(action: Callable[[], Awaitable[None]]) -> Callable[[], float]:
 
 def _in_thread(action: Callable[[], None]) -> Callable[[], float]:
     def measure() -> float:
-        started = time.process_time()
+        started = time.perf_counter()
         action()
-        return time.process_time() - started
+        return time.perf_counter() - started
 
     return measure
 
