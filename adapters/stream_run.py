@@ -168,11 +168,18 @@ class StreamRun:
         original = self.attempt.original_error(error)
         if not isinstance(original, Exception):
             await self.aclose("cancelled")
+        elif await self._made_up_for(original):
+            return
+        try:
             raise original
+        finally:
+            del original, error  # or this frame and their tracebacks keep each other until a full collection
+
+    async def _made_up_for(self, error: Exception) -> bool:
         self.ended = True
         await self._close_relay()
         await self._close_raw()
-        ours = any(original is known for known in (self.attempt.error, self.attempt.own_error, self._caller_error))
+        ours = any(error is known for known in (self.attempt.error, self.attempt.own_error, self._caller_error))
         if self._provider_done and not self._foreign and not ours:
             log.warning("Relay failed after the provider's stream had ended: %s", error)
             for produced in self._pending:
@@ -180,11 +187,11 @@ class StreamRun:
                     self._call(self.options.on_chunk, produced.plain)
                 self._ready.append(produced.chunk)
             self._finish("success")
-            return
+            return True
         self._ready.clear()
-        self.attempt.blocked(original)
-        self._finish("cancelled" if self._closing or is_abort(original) else "failed")
-        raise original
+        self.attempt.blocked(error)
+        self._finish("cancelled" if self._closing or is_abort(error) else "failed")
+        return False
 
     def _finish(self, outcome: str) -> None:
         if self._finished:

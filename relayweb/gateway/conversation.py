@@ -127,12 +127,13 @@ class StreamWatch:
         self.finished = False
         self.failed = False
         self._kept: list[dict[str, Any]] = []
-        self._observe = {CHAT: self._chat, MESSAGES: self._message}.get(api_mode, self._response)
+        # Not bound: a cycle would keep each stream until the next full collection.
+        self._observe = {CHAT: StreamWatch._chat, MESSAGES: StreamWatch._message}.get(api_mode, StreamWatch._response)
 
     def observe(self, chunk: dict[str, Any]) -> None:
         if chunk.get("error") or chunk.get("type") in ("error", "response.failed"):
             self.failed = True
-        self._observe(chunk)
+        self._observe(self, chunk)
 
     def answer(self) -> Answer:
         """What the stream led to, as far as it came."""

@@ -114,7 +114,7 @@ class Writer:
             # Parsed events held in queues made full collections stall the event loop for 100 ms; frozen, 13 ms.
             gc.collect()
             gc.freeze()
-            gc.set_threshold(20_000, 20, 50)
+            gc.set_threshold(20_000, 5, 10)
             self._closing = False
             self._thread = threading.Thread(target=self._run, name="relayweb-writer", daemon=True)
             self._thread.start()
