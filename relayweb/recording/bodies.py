@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -74,18 +75,36 @@ def response(uuid: UUID) -> dict[str, Text | bool] | None:
         together from the chunks of a stream that has no end or no answer in it. `failure`: what the provider answered
         to a failed attempt (`relay.attempt_failed`), else null.
     """
-    found = Scope.objects.filter(uuid=uuid).values_list("end_seq", "api_mode").first()
-    if found is None:
-        return None
-    reader = Reader()
-    answer = member(_text(reader, found[0]), "data")
-    failed = _marks(reader, uuid, marks.ATTEMPT_FAILED)
-    partial = _from_chunks(uuid, found[1]) if answer in (None, b"{}") else None
-    return {
-        "response": answer if partial is None else partial,
-        "partial": partial is not None,
-        "failure": member(failed[0][1], "data") if failed else None,
-    }
+    return responses([uuid]).get(uuid)
+
+
+def responses(uuids: Sequence[UUID]) -> dict[UUID, dict[str, Text | bool]]:
+    """What came back of each of these scopes that is on record, as `response` tells it."""
+    reader, found = Reader(), {}
+    scopes = list(Scope.objects.filter(uuid__in=uuids).values_list("uuid", "end_seq", "api_mode"))
+    ends = list(Event.objects.filter(seq__in=[seq for _, seq, _ in scopes if seq is not None]))
+    texts = dict(zip([event.seq for event in ends], reader.texts(ends), strict=True))
+    failures = _failures(reader, uuids)
+    for uuid, end_seq, api_mode in scopes:
+        answer = member(None if end_seq is None else texts.get(end_seq), "data")
+        partial = _from_chunks(uuid, api_mode) if answer in (None, b"{}") else None
+        found[uuid] = {
+            "response": answer if partial is None else partial,
+            "partial": partial is not None,
+            "failure": failures.get(uuid),
+        }
+    return found
+
+
+def _failures(reader: Reader, uuids: Sequence[UUID]) -> dict[UUID, Text]:
+    """What providers answered to failed attempts: the first such mark of each."""
+    under = Event.objects.filter(mark_of__in=uuids, kind=Event.Kind.MARK).order_by("at_ns", "seq")
+    marked = list(under)
+    found: dict[UUID, Text] = {}
+    for event, text in zip(marked, reader.texts(marked), strict=True):
+        if event.mark_of not in found and stored.load(member(text, "name")) == marks.ATTEMPT_FAILED:
+            found[event.mark_of] = member(text, "data")
+    return found
 
 
 def _from_chunks(uuid: UUID, api_mode: str | None) -> Text:

@@ -190,16 +190,16 @@ def calling_turns(homes: set[UUID]) -> dict[UUID, UUID | None]:
 
 def inner_turns(turns: Sequence[UUID]) -> list[dict[str, Any]]:
     """The turns of sub-agents inside these turns, however deep, in order of time."""
-    inside = {uuid for turn in turns for uuid in turn_uuids(turn)} - set(turns)
+    inside = set(turn_uuids(*turns)) - set(turns)
     found: list[Row] = []
     for some in slices(list(inside)):
         found += read_rows(Scope.objects.filter(uuid__in=some, is_turn=True, joined_uuid__isnull=True))
     return as_turns(sorted(found, key=lambda row: (row.start_us or 0, row.uuid)))
 
 
-def turn_uuids(uuid: UUID) -> list[UUID]:
-    """The turn and every turn, session or top scope of a sub-agent inside it, however deep."""
-    inside, frontier = {uuid: None}, [uuid]
+def turn_uuids(*uuids: UUID) -> list[UUID]:
+    """These turns and every turn, session or top scope of a sub-agent inside them, however deep."""
+    inside, frontier = dict.fromkeys(uuids), list(uuids)
     while frontier:
         inner = Scope.objects.filter(parent_turn_uuid__in=frontier[:_SLICE], is_home=True).values_list(
             "uuid", flat=True

@@ -105,8 +105,9 @@ def offers(one: Side | None) -> list[dict[str, Any]]:
             uuid=one.uuid
         )
         same_call = near.filter(parent_uuid=queries.as_uuid(node.get("parent_uuid") or "")).order_by("start_us")
-        rows = list(same_call[:OFFERED]) or list(near.order_by("-start_us")[:OFFERED])
-        return [queries.scope(row.uuid) or {} for row in rows]
+        same = list(queries.read_rows(same_call[:OFFERED]))
+        others = same or list(queries.read_rows(near.order_by("-start_us")[:OFFERED]))
+        return sorted(queries.nodes_of(others), key=lambda node: node["start_us"] or 0, reverse=not same)
     session = one.facts.get("session_id") if one is not None else None
     found: list[dict[str, Any]] = (
         queries.turns(f'session:"{session}"', limit=OFFERED)["turns"] if _plain(session) else []

@@ -178,7 +178,7 @@ def test_b56_the_request_is_shown_before_and_after_each_rewrite():
     from relayweb.recording import queries
 
     node = next(n for n in queries.turn_nodes(talk.turn) if n["uuid"] == attempt)
-    assert node["rewrites"][0] == {"key": "k0", "revision": 3, "result": "hit", "mode": "enforce"}
+    assert node["rewrites"][0] == {"key": "k0", "revision": 3, "result": "hit", "mode": "enforce", "changed": True}
 
 
 def test_b57_a_patch_that_does_not_fit_is_named_and_changes_nothing():

@@ -29,7 +29,7 @@ likely = st.recursive(
 def test_no_body_makes_a_reader_raise(value: Any) -> None:
     for read in (messages.request, messages.response):
         body = read(value)
-        messages.pair(body, {"x": {"uuid": "u"}}, lambda uuid: None)
+        messages.pair([body], {"x": {"uuid": "u"}}, lambda uuids: {})
         for message in body.messages:
             assert message.icon and message.tone
             for part in message.parts:

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from relayweb.recording import bodies
 from relayweb.ui import formats
-from relayweb.ui.inspect import facts, jsonview, messages, pipeline, streams
+from relayweb.ui.inspect import facts, jsonview, messages, pipeline, streams, transcript
 from relayweb.ui.inspect.subject import Subject
 from relayweb.ui.templatetags.relay import icon
 
@@ -134,7 +134,7 @@ def _response(subject: Subject, form: str, query: Mapping[str, str]) -> Context:
     }
     if form == "pretty":
         body = messages.response(value)
-        messages.pair(body, subject.tools, subject.output_of)
+        messages.pair([body], subject.tools, transcript.outputs)
         context["body"] = body
         if not body.understood and value not in (None, {}, ""):
             context |= _document(subject, "response", "json")

@@ -7,7 +7,7 @@ cannot place is listed, never dropped, and nothing that was recorded makes it ra
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -427,26 +427,35 @@ def _tools(tools: Any) -> Iterator[dict[str, Any]]:
         yield {"name": str(name), "description": about if isinstance(about, str) else "", "pointer": f"/tools/{n}"}
 
 
-def pair(body: Body, tools: Mapping[str, Mapping[str, Any]], output: Callable[[str], Any]) -> None:
+def pair(
+    bodies: Sequence[Body],
+    tools: Mapping[str, Mapping[str, Any]],
+    outputs: Callable[[Sequence[str]], Mapping[str, Any]],
+) -> None:
     """Give each tool call the scope that ran for it, by tool call id, and the first words of what it gave back.
 
     Args:
         tools: scopes of the turn by tool call id.
-        output: what a tool scope gave back, by its uuid.
+        outputs: what tool scopes gave back, by their uuids; asked once.
     """
-    stack = [part for message in body.messages for part in message.parts]
-    looked_up = 0
+    ran = [part for body in bodies for part in _paired(body, tools)[:LOOKED_UP]]
+    found = outputs(list({str(part.tool["uuid"]) for part in ran if part.tool}))
+    for part in ran:
+        value = found.get(str(part.tool["uuid"])) if part.tool else None
+        text = value if isinstance(value, str) else "" if value is None else dump(value)
+        part.outcome = " ".join(text[:400].split())[:200]
+
+
+def _paired(body: Body, tools: Mapping[str, Mapping[str, Any]]) -> list[Part]:
+    """The tool calls of a body that have a scope, now with it."""
+    found, stack = [], [part for message in body.messages for part in message.parts]
     while stack:
         part = stack.pop()
         stack += part.parts
-        if part.kind != "call" or part.id not in tools:
-            continue
-        part.tool = tools[part.id]
-        if looked_up < LOOKED_UP:
-            looked_up += 1
-            found = output(str(part.tool["uuid"]))
-            text = found if isinstance(found, str) else "" if found is None else dump(found)
-            part.outcome = " ".join(text[:400].split())[:200]
+        if part.kind == "call" and part.id in tools:
+            part.tool = tools[part.id]
+            found.append(part)
+    return found
 
 
 __all__ = ["Body", "Message", "Part", "pair", "preview", "request", "response"]

@@ -98,10 +98,6 @@ class Subject:
         found = queries.read_rows(Scope.objects.filter(turn_uuid=home, role="tool", tool_call_id__isnull=False))
         return {row.tool_call_id: rows.node(row) for row in found if row.tool_call_id}
 
-    def output_of(self, uuid: str) -> Any:
-        """What another scope gave back."""
-        return _read(bodies.response(UUID(uuid))).get("response")
-
     @cached_property
     def children(self) -> list[Node]:
         found = queries.read_rows(Scope.objects.filter(parent_uuid=self.uuid).order_by("start_us")[:200])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -55,29 +55,36 @@ def transcript(turn: UUID, page: int = 1) -> dict[str, Any]:
     pages = max(1, -(-len(calls) // CALLS))
     page = min(max(1, page), pages)
     shown = calls[(page - 1) * CALLS : page * CALLS]
-    for n, entry in enumerate(shown):
-        _fill(entry, by_id, first=page == 1 and n == 0)
+    for entry in shown:
+        _choose(entry)
+    answers = outputs([entry.shown["uuid"] for entry in shown if entry.shown])
+    said = [messages.response(answers.get(entry.shown["uuid"])) for entry in shown if entry.shown]
+    messages.pair(said, by_id, outputs)
+    for entry, body in zip([entry for entry in shown if entry.shown], said, strict=True):
+        entry.said = body.messages
+    if page == 1 and shown and shown[0].shown:
+        shown[0].asked = _asked(UUID(shown[0].shown["uuid"]))
     return {"entries": shown, "page": page, "pages": pages, "total": len(calls)}
 
 
-def _fill(entry: Entry, tools: Mapping[str, Mapping[str, Any]], first: bool) -> None:
+def _choose(entry: Entry) -> None:
+    """Which of its attempts a call is told by, and why the others failed."""
     good = [node for node in entry.attempts if node["status"] in ("ok", "running")]
     entry.shown = good[-1] if good else entry.attempts[-1] if entry.attempts else None
     entry.errors = [
         (n["uuid"], facts.error_line(n) or n["status"]) for n in entry.attempts if n["status"] not in ("ok", "running")
     ]
-    if entry.shown is None:
-        return
-    uuid = UUID(entry.shown["uuid"])
-    if first:
-        asked = bodies.request(uuid) or {}
-        body = messages.request(_value(asked.get("request")))
-        users = [message for message in body.messages if message.role == "user"]
-        entry.asked = users[-1:]
-    answered = bodies.response(uuid) or {}
-    body = messages.response(_value(answered.get("response")))
-    messages.pair(body, tools, lambda of: _value((bodies.response(UUID(of)) or {}).get("response")))
-    entry.said = body.messages
+
+
+def _asked(attempt: UUID) -> list[Message]:
+    body = messages.request(_value((bodies.request(attempt) or {}).get("request")))
+    return [message for message in body.messages if message.role == "user"][-1:]
+
+
+def outputs(uuids: Sequence[str]) -> dict[str, Any]:
+    """What these scopes gave back, by uuid."""
+    found = bodies.responses([UUID(uuid) for uuid in uuids])
+    return {str(uuid): _value(told["response"]) for uuid, told in found.items()}
 
 
 def _value(text: Any) -> Any:
