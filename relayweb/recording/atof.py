@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -138,6 +139,7 @@ def _kind(envelope: Envelope) -> int:
     raise BadEvent(f'scope_category: {str(envelope.scope_category)[:40]!r} is neither "start" nor "end"')
 
 
+@lru_cache(8192)
 def uuid_bytes(text: str, member: str) -> bytes:
     try:
         value = bytes.fromhex(text.replace("-", ""))
@@ -265,7 +267,8 @@ def restore_surrogates(line: bytes, surrogates: Iterable[tuple[int, bytes]]) -> 
 def is_deeper(text: bytes | Raw, levels: int) -> bool:
     """Whether valid JSON nests deeper than `levels`. Only values long enough to do so are opened."""
     text = bytes(text)
-    if text.count(b"{") + text.count(b"[") <= levels:
+    # By splitting, which finds a byte faster than counting does.
+    if len(text.split(b"{", levels + 1)) + len(text.split(b"[", levels + 1)) <= levels + 2:
         return False
     stack = [(text, levels)]
     while stack:

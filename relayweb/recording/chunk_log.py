@@ -123,7 +123,7 @@ class ChunkLog:
         made = Mark(seq, mark.uuid, mark.at_ns, known.text, numbers, known.piece.id)
         if said is not None or mark.uuid in chunks.seen:
             return self._add(chunks, attempt, MARKS, made, known.piece, said, arrived_us)
-        chunks.seen[mark.uuid] = (hash(made.identity),)
+        chunks.seen[mark.uuid] = (hash((mark.at_ns, known.text, numbers)),)  # of its identity
         chunks.count += 1
         chunks.open[MARKS].fresh.append(made)
         if not made.template:

@@ -70,21 +70,16 @@ class QuickMark(msgspec.Struct, gc=False):
     said: ChunkFacts | None = None
 
 
-# A mark of Relay ends in four members of one length: `,"parent_uuid":"…","propagation_root_uuid":"…",` and
+# A mark of Relay ends in four members of one length: `"parent_uuid":"…","propagation_root_uuid":"…",` and
 # `"timestamp":"…","uuid":"…"}`. Offsets from the end of the line.
 _PARENT, _ROOT, _TIME, _UUID = slice(-197, -161), slice(-134, -98), slice(-83, -48), slice(-38, -2)
 _SECOND, _FRACTION = slice(-83, -63), slice(-63, -54)
 _OWN = -212  # where they begin
+_AROUND = slice(_OWN, -98)  # the first two
 
 
 def _ends_as_relay_writes(line: bytes) -> bool:
-    return (
-        line[-48:-38] == b'","uuid":"'
-        and line[-98:-83] == b'","timestamp":"'
-        and line[-161:-134] == b'","propagation_root_uuid":"'
-        and line[-212:-197] == b'"parent_uuid":"'
-        and line[-2:] == b'"}'
-    )
+    return line[-48:-38] == b'","uuid":"' and line[-98:-83] == b'","timestamp":"' and line[-2:] == b'"}'
 
 
 def _is_index(digits: bytes) -> bool:
@@ -113,7 +108,7 @@ class MarkReader:
         """By their text."""
         self._looks: dict[bytes, Look] = {}
         """By a mark's bytes without its uuids and time: either without its index, or with holes for all numbers."""
-        self._uuids: dict[bytes, bytes] = {}
+        self._around: dict[bytes, tuple[bytes, bytes]] = {}
         self._seconds: dict[bytes, int] = {}
 
     def forget(self) -> None:
@@ -127,6 +122,9 @@ class MarkReader:
         """Recognise a mark that Relay wrote, without parsing it."""
         if len(line) > _QUICK or not _ends_as_relay_writes(line):
             return None
+        around = self._around.get(line[_AROUND]) or self._meet(line)
+        if around is None:
+            return None
         cut = line.find(INDEX) + _INDEX
         end = line.find(b",", cut)
         look, numbers, digits = self._looks.get(line[:cut] + line[end:_OWN]), None, line[cut:end]
@@ -135,8 +133,8 @@ class MarkReader:
             look = self._looks.get(text)
             if look is None:
                 return None
-        attempt, root = self._uuid(line[_PARENT]), self._uuid(line[_ROOT])
-        if attempt is None or root is None or (attempt == root) != (look.sample.parent == look.sample.root):
+        attempt, root = around
+        if (attempt == root) != (look.sample.parent == look.sample.root):
             return None
         uuid, at_ns = self._own(line)
         if uuid is None:
@@ -153,44 +151,45 @@ class MarkReader:
             return None, 0
         try:
             uuid = bytes.fromhex(digits)
-            at_ns = self._second(line[_SECOND]) + int(fraction)
+            at_ns = (self._seconds.get(line[_SECOND]) or self._second(line[_SECOND])) + int(fraction)
         except ValueError:
             return None, 0
         return (uuid if len(uuid) == 16 and uuid.hex() == digits else None), at_ns
 
-    def _second(self, text: bytes) -> int:
-        """`2026-11-30T10:00:00.` in ns. Remembered, because marks come by the dozen a second."""
-        at_ns = self._seconds.get(text)
-        if at_ns is None:
-            at_ns, style = parse_timestamp(text.decode() + "000000000+00:00")
-            if style != "9+":
-                raise ValueError
-            if len(self._seconds) > _REMEMBERED:
-                self._seconds.clear()
-            self._seconds[text] = at_ns
-        return at_ns
-
-    def _uuid(self, text: bytes) -> bytes | None:
-        """A uuid from its usual text; None from any other. Remembered, because marks repeat their parent and root."""
-        uuid = self._uuids.get(text)
-        if uuid is None:
+    def _meet(self, line: bytes) -> tuple[bytes, bytes] | None:
+        """Parent and root, where they are written as Relay does. Remembered, because marks repeat them."""
+        if line[-161:-134] != b'","propagation_root_uuid":"' or line[-212:-197] != b'"parent_uuid":"':
+            return None
+        found = []
+        for text in (line[_PARENT], line[_ROOT]):
             try:
                 uuid = uuid_bytes(text.decode(), "uuid")
             except (BadEvent, UnicodeDecodeError):
                 return None
             if uuid_text(uuid).encode() != text:
                 return None
-            if len(self._uuids) > _REMEMBERED:
-                self._uuids.clear()
-            self._uuids[text] = uuid
-        return uuid
+            found.append(uuid)
+        if len(self._around) > _REMEMBERED:
+            self._around.clear()
+        self._around[line[_AROUND]] = around = (found[0], found[1])
+        return around
+
+    def _second(self, text: bytes) -> int:
+        """`2026-11-30T10:00:00.` in ns. Remembered, because marks come by the dozen a second."""
+        at_ns, style = parse_timestamp(text.decode() + "000000000+00:00")
+        if style != "9+":
+            raise ValueError
+        if len(self._seconds) > _REMEMBERED:
+            self._seconds.clear()
+        self._seconds[text] = at_ns
+        return at_ns
 
     def learn(self, event: Parsed) -> None:
         """Recognise marks that look like this one from now on."""
         line = event.line
         if event.style != "9+" or event.surrogates or event.replaced_text or event.envelope.name != CHUNK:
             return
-        if len(line) > _QUICK or event.root is None or not _ends_as_relay_writes(line):
+        if len(line) > _QUICK or not _ends_as_relay_writes(line) or self._meet(line) is None:
             return
         cut = line.find(INDEX) + _INDEX
         own = {line[_PARENT], line[_ROOT], line[_UUID], line[_TIME]}  # nowhere but at the end: they become holes
