@@ -70,7 +70,14 @@ RESPONSES: dict[str, Any] = {
     "model": "m",
     "instructions": "Be kind.",
     "input": [
-        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi there"}]},
+        {
+            "type": "message",
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "hi there"},
+                {"type": "input_image", "image_url": "data:image/png;base64,AA=="},
+            ],
+        },
         {"type": "reasoning", "id": "r1", "summary": [], "encrypted_content": "E"},
         {"type": "function_call", "call_id": "c1", "name": "read", "arguments": '{"z": 1, "a": 2}'},
         {"type": "function_call_output", "call_id": "c1", "output": "ok, hi"},
