@@ -83,11 +83,10 @@ class Turns:
         }  # fmt: skip
         yield self._mark("relay.rewrite", attempt, at, session, data)
         if failed:
-            end = {
-                "metadata": {"otel.status_code": "ERROR", "error": "429"},
-                "data": {"error": {"type": "RateLimitError"}},
-            }
-            yield self._scope("end", attempt, call, at + rng.randrange(10**8, 3 * 10**8), name, "llm", session, **end)
+            error = {"otel.status_code": "ERROR", "error.type": "rate_limit", "exception.type": "RateLimitError"}
+            told = {"metadata": error, "data": {"error": {"type": "rate_limit_error", "message": "Slow down"}}}
+            end = at + rng.randrange(10**8, 3 * 10**8)
+            yield self._scope("end", attempt, call, end, name, "llm", session, **told)
             return
         moment = at + int(rng.lognormvariate(12.5, 0.5) * 1_000)
         for index in range(CHUNKS):

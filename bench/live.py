@@ -45,22 +45,28 @@ def cpu_seconds(pid: int) -> float:
 @contextlib.contextmanager
 def served() -> Iterator[tuple[str, dict[str, str], int]]:
     """A server on a fresh home: its address, the environment of its commands, and its process id."""
-    with tempfile.TemporaryDirectory() as home:
-        env = {**os.environ, "RELAYWEB_HOME": home}
-        log = Path(home) / "log"
-        with log.open("wb") as out:
-            command = [sys.executable, "-m", "relayweb", "serve", "--port", "0"]
-            server = subprocess.Popen(command, env=env, stdout=out, stderr=out)
-        try:
-            deadline = time.monotonic() + 30
-            while not (found := re.search(rb"relayweb is at (http://\S+)", log.read_bytes())):
-                if server.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"the server did not start: {log.read_text()[-500:]}")
-                time.sleep(0.05)
-            yield found[1].decode(), env, server.pid
-        finally:
-            server.terminate()
-            server.wait(20)
+    with tempfile.TemporaryDirectory() as home, serving(home) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def serving(home: str) -> Iterator[tuple[str, dict[str, str], int]]:
+    """The same on a home that may hold a record."""
+    env = {**os.environ, "RELAYWEB_HOME": home}
+    log = Path(home) / "log"
+    with log.open("wb") as out:
+        command = [sys.executable, "-m", "relayweb", "serve", "--port", "0"]
+        server = subprocess.Popen(command, env=env, stdout=out, stderr=out)
+    try:
+        deadline = time.monotonic() + 30
+        while not (found := re.search(rb"relayweb is at (http://\S+)", log.read_bytes())):
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the server did not start: {log.read_text()[-500:]}")
+            time.sleep(0.05)
+        yield found[1].decode(), env, server.pid
+    finally:
+        server.terminate()
+        server.wait(20)
 
 
 def token(env: dict[str, str], scope: str) -> str:

@@ -61,6 +61,11 @@ def record_large_turn(url: str, secret: str) -> str:
     return agent.turn
 
 
+def program() -> str | None:
+    """The Chromium to use; None for Playwright's own."""
+    return os.environ.get("RELAYWEB_CHROMIUM") or shutil.which("chromium")
+
+
 def login_path(env: dict[str, str]) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "relayweb", "login"], env=env, capture_output=True, check=True, text=True
@@ -121,8 +126,7 @@ def p95(values: list[float]) -> float:
 def run() -> list[Row]:
     with served() as (url, env, _), sync_playwright() as p:
         turn = record_large_turn(url, token(env, "ingest"))
-        path = os.environ.get("RELAYWEB_CHROMIUM") or shutil.which("chromium")
-        browser = p.chromium.launch(executable_path=path, args=FLAGS)
+        browser = p.chromium.launch(executable_path=program(), args=FLAGS)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.goto(url + login_path(env))
         if "/login" in page.url:

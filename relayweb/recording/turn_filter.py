@@ -8,12 +8,25 @@ from functools import reduce
 from operator import and_, or_
 from typing import Any
 
-from django.db.models import BigIntegerField, Exists, ExpressionWrapper, F, Lookup, OuterRef, Q, QuerySet, TextField
-from django.db.models.expressions import RawSQL
+from django.db.models import (
+    BigIntegerField,
+    Exists,
+    ExpressionWrapper,
+    F,
+    Lookup,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+    TextField,
+    Value,
+)
 from django.db.models.functions import Coalesce
+from django.db.models.lookups import Exact, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual
 
 from relayweb.recording import search
-from relayweb.recording.models import Rewrite, Role, Scope, Turn
+from relayweb.recording.models import Rewrite, Role, Scope, Stream, Turn
 from relayweb.recording.query_language import Compare, Query, Term, Text
 
 
@@ -64,11 +77,10 @@ _NUMBERS = {
     "start": "start_us",
 }
 _COUNTS = ("retries", "attempts", "logical_calls", "rewrites", "tools", "chunk_count")
+_COMPARISONS: dict[str, Any] = {
+    ">": GreaterThan, ">=": GreaterThanOrEqual, "<": LessThan, "<=": LessThanOrEqual, "=": Exact,
+}  # fmt: skip
 _LOOKUPS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "=": "exact"}
-_STALLED = """
-    SELECT a.turn_uuid FROM recording_stream s JOIN recording_scope a ON a.uuid = s.attempt_uuid
-    WHERE s.stalls > 0 AND a.joined_uuid IS NULL
-"""
 _AROUND = Q(is_turn=True) | Q(parent_turn_uuid__isnull=False)
 _IS = {
     "retried": Q(retries__gt=0),
@@ -77,7 +89,6 @@ _IS = {
     "subagent": Q(Exists(Scope.objects.filter(_AROUND, uuid=OuterRef("parent_turn_uuid")))),
     "wasteful": Q(wasted_pusd__gt=0),
     "incomplete": Q(usage_complete=False),
-    "stalled": Q(uuid__in=RawSQL(_STALLED, [])),  # noqa: S611
 }
 
 
@@ -92,14 +103,24 @@ def _condition(term: Term) -> Q:
 
 
 def _stalls(term: Compare) -> Q:
-    """Turns by the sum of their streams' stalls. Only those that have any are looked up."""
-    operator, bounds = f"{term.operator} %s", [term.value]
+    """Turns by the sum of their streams' stalls. As in `turns_with`: few streams that stalled name their turns."""
+    own = Scope.objects.filter(turn_uuid=OuterRef(OuterRef("uuid")), role=Role.ATTEMPT, joined_uuid__isnull=True)
+    streams = Stream.objects.filter(stalls__gt=0, attempt_uuid__in=own.values("uuid")).order_by()
+    total = Coalesce(
+        Subquery(streams.annotate(together=Value(1)).values("together").annotate(total=Sum("stalls")).values("total")),
+        0,
+    )
     if term.operator == "..":
-        operator, bounds = "BETWEEN %s AND %s", [term.value, term.upper or 0]
-    fits = f"SUM(s.stalls) {operator}"
-    if _holds(0, term):
-        return ~Q(uuid__in=RawSQL(f"{_STALLED} GROUP BY a.turn_uuid HAVING NOT ({fits})", bounds))  # noqa: S611
-    return Q(uuid__in=RawSQL(f"{_STALLED} GROUP BY a.turn_uuid HAVING {fits}", bounds))  # noqa: S611
+        fits = Q(GreaterThanOrEqual(total, term.value)) & Q(LessThanOrEqual(total, term.upper))
+    else:
+        fits = Q(_COMPARISONS[term.operator](total, term.value))
+    if not _holds(0, term):
+        stalled = Stream.objects.filter(stalls__gt=0).values_list("attempt_uuid", flat=True)
+        few = list(stalled[: FEW + 1])
+        if len(few) <= FEW:
+            named = Scope.objects.filter(uuid__in=few).values_list("turn_uuid", flat=True)
+            fits &= Q(uuid__in=set(named))
+    return fits
 
 
 def _compare(term: Compare) -> Q:
@@ -193,7 +214,7 @@ def _says(text: str) -> Q:
 
 _FIELDS: dict[str, Callable[[str], Q]] = {
     "status": lambda value: Q(status=value),
-    "is": lambda value: _IS.get(value, Q(status=value)),
+    "is": lambda value: _stalls(Compare("stalls", ">", 0)) if value == "stalled" else _IS.get(value, Q(status=value)),
     "rewritten": lambda value: Q(rewrites__gt=0),
     "model": _key_of("model_names"),
     "provider": _key_of("provider_names"),
