@@ -175,7 +175,12 @@ class Store:
         return event
 
     def _history_of(self, line: bytes) -> _History | None:
-        if len(line) < _SHORTEST or b'"llm"' not in line[:200] or b'"start"' not in line[-220:] or _STAND_IN in line:
+        if (
+            len(line) < _SHORTEST
+            or line.find(b'"llm"', 0, 200) < 0
+            or line.find(b'"start"', -220) < 0
+            or _STAND_IN in line
+        ):
             return None
         for name in _LIST_STARTS:
             start = line.find(name)
@@ -282,7 +287,7 @@ class Store:
                     refs.append(self._piece(value, MESSAGE, loose))
                     return HOLE
                 return self._cut_inside(value, loose, refs)
-            if first in b"[{" and name in ("choices", "data", "response"):
+            if name in ("choices", "data", "response") and first in b"[{":
                 return self._cut_inside(value, loose, refs)
             return None
         if first == b'"' or name in _WHOLE:
@@ -296,7 +301,7 @@ class Store:
         if first == b"{" and name == "message":
             refs.append(self._piece(value, MESSAGE, loose))
             return HOLE
-        if first not in b"[{":
+        if value[0] not in b"[{":
             return None
         mark = len(refs)
         text = self._cut_inside(value, loose, refs)
@@ -411,7 +416,7 @@ class Store:
             return piece
         refs: list[Piece] = []
         text = None
-        if value[:1] in b"{[" and len(value) >= MIN_VALUE and kind == MESSAGE:
+        if kind == MESSAGE and len(value) >= MIN_VALUE and value[0] in b"{[":
             text = self._cut_inside(value, False, refs)
         piece = Piece(digest, kind, len(value), value if text is None else text, refs)
         self._unnumbered[digest] = piece

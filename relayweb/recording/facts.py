@@ -14,8 +14,6 @@ from relayweb.recording.conventions.shapes import as_map, known_api_mode, text_o
 from relayweb.recording.masking import mask_text
 from relayweb.recording.tables import REWRITE_COLUMNS
 
-_raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
 STATED_ROLES: Final = ("session", "turn", "subagent")
 _NAME_ROLES: Final = ((".session", "session"), (".turn", "turn"), (".logical_llm_call", "logical_call"))
 _CATEGORY_ROLES: Final = {"llm": "attempt", "tool": "tool"}
@@ -132,12 +130,43 @@ class _Profile(msgspec.Struct, gc=False):
 
 
 class _Body(msgspec.Struct, gc=False):
+    """What is read of a request body. An object of half a million other members takes no longer for them."""
+
     model: Raw = NULL
     stream: Raw = NULL
+    messages: Raw = NULL
+    input: Raw = NULL
+    contents: Raw = NULL
+    prompt: Raw = NULL
+    system: Raw = NULL
+    instructions: Raw = NULL
+    tools: Raw = NULL
+    content: Raw = NULL
+    type: Raw = NULL
+    object: Raw = NULL
+    stop_reason: Raw = NULL
+    choices: Raw = NULL
+    candidates: Raw = NULL
+    anthropic_version: Raw = NULL
+    annotated_request: Raw = NULL
 
 
 _read_profile = msgspec.json.Decoder(_Profile).decode
-_read_body = msgspec.json.Decoder(_Body).decode
+_decode_body = msgspec.json.Decoder(_Body).decode
+_NO_BODY = _Body()
+
+
+def _read_body(raw: Raw | bytes) -> _Body:
+    """A request body; nothing of what is none."""
+    try:
+        return _decode_body(raw)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return _NO_BODY
+
+
+def _content_of(data: Raw) -> Raw:
+    content = _read_body(data).content
+    return data if content is NULL else content
 
 
 def _read_attempt(facts: ScopeFacts, event: Parsed, packed: Packed, metadata: dict[str, Any]) -> None:
@@ -145,13 +174,12 @@ def _read_attempt(facts: ScopeFacts, event: Parsed, packed: Packed, metadata: di
     started = event.kind == START
     content: Raw | bytes = NULL
     if started:
-        data = _members(envelope.data)
-        content = data.get("content", envelope.data)
+        content = _content_of(envelope.data)
     profile = _profile_of(envelope.category_profile)
     stated = metadata.get("api_mode") or known_api_mode(envelope.name)
     if event.short and not stated:  # the messages themselves tell the format
         envelope = parse(event.line).envelope
-        content = _members(envelope.data).get("content", envelope.data)
+        content = _content_of(envelope.data)
     body = _body_of(content) if stated else _without_messages(content)
     request = read_request(
         metadata.get("api_mode"),
@@ -167,23 +195,21 @@ def _read_attempt(facts: ScopeFacts, event: Parsed, packed: Packed, metadata: di
         return
     messages = packed.messages
     if messages is None:
-        messages = [(bytes(item), None) for name in _LISTS for item in _list(content, name)]
+        told = _read_body(content)
+        messages = [(bytes(item), None) for some in (told.messages, told.input, told.contents) for item in _list(some)]
     facts.asked = last_asked(messages)
     if facts.asked is None and event.short:
         envelope = parse(event.line).envelope
-        content = _members(envelope.data).get("content", envelope.data)
+        content = _content_of(envelope.data)
     if facts.asked is None:
         facts.asked = request.asked or asked_text(_without_messages(content))
     if facts.asked is None and b"annotated_request" in bytes(envelope.category_profile):
-        facts.asked = asked_text(_without_messages(_members(envelope.category_profile).get("annotated_request", NULL)))
+        facts.asked = asked_text(_without_messages(_read_body(envelope.category_profile).annotated_request))
 
 
 def _body_of(content: Raw | bytes) -> dict[str, Any]:
     """What a request body says beside its messages, when its format is known."""
-    try:
-        body = _read_body(content)
-    except (msgspec.ValidationError, msgspec.DecodeError):
-        return {}
+    body = _read_body(content)
     return {"model": load(body.model), "stream": load(body.stream)}
 
 
@@ -206,13 +232,10 @@ def _profile_of(raw: Raw) -> dict[str, Any]:
     return out
 
 
-_LISTS = ("messages", "input", "contents")
-
-
-def _list(raw: msgspec.Raw | bytes, name: str) -> list[msgspec.Raw]:
+def _list(raw: Raw) -> list[Raw]:
     try:
-        return _items(_members(raw)[name])
-    except (KeyError, msgspec.ValidationError, msgspec.DecodeError):
+        return _items(raw)
+    except (msgspec.ValidationError, msgspec.DecodeError):
         return []
 
 
@@ -222,7 +245,11 @@ _BULKY = frozenset(("messages", "input", "contents", "tools", "instructions", "s
 def _without_messages(raw: msgspec.Raw | bytes) -> dict[str, Any]:
     """A request body with the first and last few of its messages: parsing a long history tells nothing new."""
     out: dict[str, Any] = {}
-    for name, value in _members(raw).items():
+    body = _read_body(raw)
+    for name in _Body.__struct_fields__:
+        value = getattr(body, name)
+        if value is NULL:
+            continue
         text = bytes(value)
         if name == "annotated_request":
             out[name] = _without_messages(text)
@@ -235,13 +262,6 @@ def _without_messages(raw: msgspec.Raw | bytes) -> dict[str, Any]:
         else:
             out[name] = load(text)
     return out
-
-
-def _members(raw: msgspec.Raw | bytes) -> dict[str, msgspec.Raw]:
-    try:
-        return _raw_object(raw)
-    except (msgspec.ValidationError, msgspec.DecodeError):
-        return {}
 
 
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode

@@ -77,7 +77,7 @@ def is_loose(name: str) -> bool:
 
 def suspects_names(text: bytes) -> bool:
     """Whether a member of this JSON text may have the name of a secret. False is certain."""
-    if len(text) < _SMALL or text[:1] not in b'{["':
+    if len(text) < _SMALL or text[0] not in b'{["':
         return _holds_secret_name(text.lower())
     try:
         return _has_secret_member(text)
@@ -115,7 +115,7 @@ def _has_secret_member(text: bytes) -> bool:
     else:
         return False
     for value in values:
-        if value[:1] in b"{[":
+        if value[0] in b"{[":
             found = _has_secret_member(value) if len(value) >= _SMALL else _holds_secret_name(value.lower())
             if found:
                 return True
@@ -159,7 +159,7 @@ class Prefilter:
 
     def suspects(self, text: bytes) -> bool:
         """Whether this event may hold a secret. False is certain."""
-        unknown = set(text.split(b",")).difference(self._clean)
+        unknown = {text} if len(text) > _LONG else set(text.split(b",")).difference(self._clean)
         if not unknown:
             return False
         lower = b",".join(unknown).lower()
@@ -173,6 +173,7 @@ class Prefilter:
 
 
 _PARTS, _LONGEST = 10_000, 1_000  # parts remembered, and the bytes of an event's that are
+_LONG = 100_000  # bytes: to take a longer event apart costs more than to look through all of it
 
 
 def mask_text(text: str) -> str:

@@ -267,17 +267,17 @@ _ALWAYS = ("category", "call_role", "api_request_id", "provider", "model", "api_
 
 def _wants_more(node: Node, role: str, event: Parsed) -> bool:
     """Whether an end may tell something of the scope's identity that its start did not."""
-    metadata = bytes(event.envelope.metadata)
-    if b"profile" in metadata or (node.told_session is None and b"session_id" in metadata):
+    holds = bytes(event.envelope.metadata).find
+    if holds(b"profile") >= 0 or (node.told_session is None and holds(b"session_id") >= 0):
         return True
-    if node.told_turn is None and b"turn_id" in metadata:
+    if node.told_turn is None and holds(b"turn_id") >= 0:
         return True
     if role == "attempt":
         return any(getattr(node, column) is None for column in _ALWAYS)
     if role == "tool" and node.tool_call_id is None:
         return True
-    return (node.call_role is None and b"call_role" in metadata) or (
-        node.api_request_id is None and b"api_request_id" in metadata
+    return (node.call_role is None and holds(b"call_role") >= 0) or (
+        node.api_request_id is None and holds(b"api_request_id") >= 0
     )
 
 
