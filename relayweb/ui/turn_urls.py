@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, path
 
-from relayweb.ui import downloads, turn_views
+from relayweb.ui import downloads, hints, turn_views
 
 urlpatterns: list[URLPattern] = [
     path("turns/<uuid:turn>/", turn_views.page, name="turn"),
@@ -10,6 +10,7 @@ urlpatterns: list[URLPattern] = [
     path("turns/<uuid:turn>/chunks/", turn_views.chunks, name="turn-chunks"),
     path("turns/<uuid:turn>/spans/", turn_views.spans, name="turn-spans"),
     path("turns/<uuid:turn>/transcript/", turn_views.transcript, name="turn-transcript"),
+    path("turns/<uuid:turn>/hints/", hints.hints, name="turn-hints"),
     path("turns/<uuid:turn>/download/<str:form>/", downloads.turn, name="turn-download"),
     path("turns/<uuid:turn>/scopes/<str:scope>/", turn_views.inspect, name="turn-scope"),
     path("turns/<uuid:turn>/scopes/<str:scope>/value/", turn_views.value, name="turn-value"),

@@ -86,3 +86,18 @@ def test_a_scope_chosen_in_the_tree_is_brought_into_sight_in_the_conversation(to
     page.locator("relay-tree .trow", has_text="test-runner").first.click()
     page.keyboard.press("j")
     until(page, "() => document.querySelector('.talk.chosen')?.innerText.includes('in test-runner')")
+
+
+def test_the_tree_tells_what_a_tool_was_called_with(told: Story, open_page: Open) -> None:  # noqa: F811
+    page = ready(open_page(f"/turns/{told.turn}/"))
+    until(page, "() => document.querySelector('relay-tree').innerText.includes('quantize(')")
+    asked = page.evaluate(
+        "() => performance.getEntriesByType('resource').filter((r) => r.name.includes('/hints/')).length"
+    )
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.wait_for_timeout(200)
+    again = page.evaluate(
+        "() => performance.getEntriesByType('resource').filter((r) => r.name.includes('/hints/')).length"
+    )
+    assert asked == again == 1

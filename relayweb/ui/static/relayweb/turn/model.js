@@ -38,6 +38,7 @@ export class TurnModel {
     this.parent = new Int32Array(0);
     this.ordinal = new Int32Array(0);
     this.chunks = new Map();
+    this.hints = new Map(); // what tools were called with, by uuid
     this.origin = NaN;
     this.latest = 0;
     this.unlinked = true;

@@ -13,7 +13,7 @@ import { element, glyph } from "./tree.js";
 import { attemptsOf, name } from "./words.js";
 
 const page = document.querySelector("[data-turn]");
-const { turn: uuid, frame: frameUrl, chunks: chunksUrl, socket, scopes: scopeUrl } = page.dataset;
+const { turn: uuid, hints: hintsUrl, frame: frameUrl, chunks: chunksUrl, socket, scopes: scopeUrl } = page.dataset;
 const tree = page.querySelector("relay-tree");
 const timeline = page.querySelector("relay-timeline");
 const sheet = new Sheet(page.querySelector("#spans"));
@@ -58,6 +58,14 @@ async function load(nodes) {
   } finally {
     for (const i of fresh) asked.delete(i);
   }
+}
+
+/** Learns what some tools were called with; false where nothing came. */
+async function hint(tools) {
+  const answer = await fetch(`${hintsUrl}?${new URLSearchParams({ scope: tools.join(",") })}`).catch(() => null);
+  if (!answer?.ok) return false;
+  for (const [tool, words] of Object.entries((await answer.json()).hints)) model.hints.set(tool, words);
+  return true;
 }
 
 async function stream(attempt) {
@@ -453,7 +461,7 @@ async function start() {
   const frame = await answer.json();
   model.apply(frame);
   timeline.bind(model, { now, load });
-  tree.bind(model, { now });
+  tree.bind(model, { now, hint });
   facts();
   foot();
   listen();

@@ -1,6 +1,6 @@
 // <relay-tree>: the scopes of the turn as rows. Only the rows in sight are elements, however many there are.
 import { span, plural } from "../format.js";
-import { AGENT, BLOCKED, CALL, FAILED, KINDS, LLM, RUNNING, STATUSES } from "./model.js";
+import { AGENT, BLOCKED, CALL, FAILED, KINDS, LLM, RUNNING, STATUSES, TOOL } from "./model.js";
 import { reveal, rows, runWords } from "./rows.js";
 import { attemptsOf, errorWord, icon, meta, name, rewriteBadges, waits } from "./words.js";
 
@@ -26,7 +26,7 @@ export function element(tag, classes = "", text = "") {
 
 class RelayTree extends HTMLElement {
   bind(model, source) {
-    Object.assign(this, { model, source, open: new Map(), query: "", selectedId: null, drawn: new Map() });
+    Object.assign(this, { model, source, open: new Map(), query: "", selectedId: null, drawn: new Map(), wished: new Set() });
     this.sheet = this.dataset.icons;
     this.setAttribute("role", "tree");
     this.space = element("div", "tree-space");
@@ -91,8 +91,21 @@ class RelayTree extends HTMLElement {
       kept.el.remove();
       this.drawn.delete(id);
     }
+    this.wish(list.slice(first, last));
     const tabbable = this.selectedId && this.drawn.has(this.selectedId) ? this.selectedId : list[first]?.id;
     for (const [id, { el }] of this.drawn) el.tabIndex = id === tabbable ? 0 : -1;
+  }
+
+  /** Asks what the tools in sight were called with, once for each. */
+  wish(shown) {
+    const { model } = this;
+    const tools = shown.filter((row) => !row.group && row.rewrite < 0 && model.kind[row.node] === TOOL && !this.wished.has(row.id)).map((row) => row.id);
+    if (!tools.length || !this.source.hint) return;
+    clearTimeout(this.wishing);
+    this.wishing = setTimeout(async () => {
+      for (const id of tools) this.wished.add(id);
+      if (await this.source.hint(tools)) this.render();
+    }, 80);
   }
 
   draw(row, top, before) {

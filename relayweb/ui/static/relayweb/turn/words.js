@@ -40,7 +40,7 @@ export function meta(model, i) {
       return role?.includes(":") ? role.split(":")[0] : callRole(role);
     }
     case AGENT: return col.role[i] === "session" ? "session" : col.role[i] === "subagent" ? "sub-agent" : "";
-    case TOOL: return col.asked[i] ?? "";
+    case TOOL: return col.asked[i] ?? model.hints.get(col.uuid[i]) ?? "";
     default: return col.category[i] && col.category[i] !== col.name[i] ? col.category[i] : "";
   }
 }
