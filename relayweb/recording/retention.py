@@ -22,6 +22,8 @@ from relayweb.recording.tables import Tables
 SLICE = 20  # turns in one transaction
 SCAN = 2_000  # rows read at once
 REST = 0.02  # seconds between slices, for the writers
+_FREED = 64  # pages given back in one transaction
+_TABLES = ("event", "scope", "chunkblock", "rewrite", "content", "search", "mention")
 
 
 @dataclass
@@ -90,16 +92,52 @@ def down_to(size: int, report: Report = _silent) -> Pruned:
 
 def used_bytes() -> int:
     """Bytes that the record takes; free pages of an SQLite file, which will be used again, are not counted."""
+    if connection.vendor == "sqlite":
+        return (_pragma("page_count") - _pragma("freelist_count")) * _pragma("page_size")
     with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            tables = ("event", "scope", "chunkblock", "stream", "rewrite", "content", "search", "mention")
-            cursor.execute("SELECT " + " + ".join(f"pg_total_relation_size('recording_{t}')" for t in tables))
-            return int(cursor.fetchone()[0])
-        sizes = []
-        for pragma in ("page_count", "freelist_count", "page_size"):
-            cursor.execute(f"PRAGMA {pragma}")
-            sizes.append(int(cursor.fetchone()[0]))
-        return (sizes[0] - sizes[1]) * sizes[2]
+        cursor.execute("SELECT " + " + ".join(f"pg_total_relation_size('recording_{t}')" for t in _TABLES))
+        return int(cursor.fetchone()[0])
+
+
+def give_back(rest: float = REST) -> int | None:
+    """Give room that nothing uses any more back to the disk, in slices; returns the bytes, None where it cannot.
+
+    PostgreSQL uses it again by itself. An SQLite file made before this was possible needs `rewrite` once.
+    """
+    if connection.vendor != "sqlite" or not _pragma("auto_vacuum"):
+        return None
+    before = _pragma("page_count")
+    while _pragma("freelist_count"):
+        free = _pragma("freelist_count")
+        with connection.cursor() as cursor:
+            cursor.execute(f"PRAGMA incremental_vacuum({_FREED})")
+            cursor.fetchall()
+        if _pragma("freelist_count") >= free:
+            break
+        time.sleep(rest)
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")  # the others would hold up who writes
+        cursor.fetchall()
+    return (before - _pragma("page_count")) * _pragma("page_size")
+
+
+def rewrite() -> None:
+    """Write the file anew without the room that nothing uses. Recording waits, and it needs as much room again."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.execute("PRAGMA auto_vacuum=INCREMENTAL")
+            cursor.execute("VACUUM")
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            cursor.fetchall()
+        else:
+            for table in _TABLES:
+                cursor.execute(f"VACUUM (FULL) recording_{table}")
+
+
+def _pragma(name: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(f"PRAGMA {name}")
+        return int(cursor.fetchone()[0])
 
 
 def _oldest(limit: int, cutoff_us: int | None) -> list[UUID]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import random
+import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, connections
 
 from relayweb.recording import integrity, retention, search_index
 from relayweb.recording.models import ChunkBlock, Content, Event, Rewrite, Scope, Turn
@@ -113,6 +117,55 @@ def test_the_command_prunes_by_query_and_says_what_has_gone(record: Record) -> N
 def test_the_command_says_how_to_write_what_it_cannot_read(record: Record, option: str, told: str) -> None:
     with pytest.raises(CommandError, match=told):
         call_command("prune", **{option: "foo:bar"}, quiet=True)
+
+
+def file_size() -> int:
+    call_command("prune", quiet=True, stdout=io.StringIO())  # what is in the log beside it, too
+    return Path(connection.settings_dict["NAME"]).stat().st_size
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="looks at the file of SQLite")
+def test_room_goes_back_to_the_disk_while_others_record(record: Record) -> None:
+    for i in range(40):
+        turn(record, i * 100, text="".join(random.Random(i).choices("abcdefghij ", k=100_000)))
+    before, out, waits = file_size(), io.StringIO(), []
+    pruning = threading.Thread(target=lambda: (call_command("prune", query="", stdout=out), connections.close_all()))
+    pruning.start()
+    while pruning.is_alive():
+        began = time.monotonic()
+        turn(record, 100_000)
+        waits.append(time.monotonic() - began)
+    pruning.join()
+    assert "MB back to the disk" in out.getvalue()
+    assert file_size() < before - 1_000_000  # something was recorded meanwhile
+    assert waits and max(waits) < 5
+    whole()
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="looks at the file of SQLite")
+def test_a_file_of_before_shrinks_when_it_is_told_to(record: Record) -> None:
+    def prune(**options: Any) -> str:
+        out = io.StringIO()
+        call_command("prune", quiet=True, stdout=out, **options)
+        return out.getvalue()
+
+    execute("PRAGMA auto_vacuum=NONE")
+    execute("VACUUM")
+    for i in range(20):
+        turn(record, i * 100, text="".join(random.Random(i).choices("abcdefghij ", k=100_000)))
+    before = file_size()
+    assert "--vacuum" in prune(query="")
+    assert file_size() >= before
+    prune(vacuum=True)
+    assert file_size() < before * 0.6
+    turn(record, 0)
+    assert "--vacuum" not in prune(query="")
+    whole()
+
+
+def execute(sql: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
 
 
 def broken(sql: str) -> list[str]:

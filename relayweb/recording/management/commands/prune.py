@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from django.core.management.base import CommandError
+from django.db import connection
 
 from relayweb import commands
 from relayweb.recording import queries, retention
@@ -26,6 +27,11 @@ class Command(commands.Command):
         parser.add_argument("--older-than", metavar="AGE", help="turns silent for longer than this: 30d, 12h, 2w")
         parser.add_argument("--max-size", metavar="SIZE", help="the oldest turns, until the record takes at most: 2GB")
         parser.add_argument("--query", metavar="Q", help="turns that a search finds: 'status:ok model:gpt-*'")
+        parser.add_argument(
+            "--vacuum",
+            action="store_true",
+            help="write the database anew without free room; recording waits, and it needs as much room again",
+        )
         parser.add_argument("--quiet", action="store_true", help="print only what has gone in the end")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -41,10 +47,19 @@ class Command(commands.Command):
             _add(done, retention.down_to(_size(options["max_size"]), report))
         if not options["older_than"] and options["query"] is None and not options["max_size"]:
             retention.collect_garbage(done, report)
+        if options["vacuum"]:
+            retention.rewrite()
+        given = retention.give_back()
         self.stdout.write(
             f"forgot {done.turns} turns, {done.scopes} scopes, {done.events} events and {done.contents} contents "
             f"in {time.monotonic() - started:.1f} s; the record takes {retention.used_bytes() / 1e6:.1f} MB"
         )
+        if given:
+            self.stdout.write(f"gave {given / 1e6:.1f} MB back to the disk")
+        elif given is None and connection.vendor == "sqlite":
+            self.stdout.write(
+                "the file keeps its size, and its free room is used again; `relayweb prune --vacuum` shrinks it"
+            )
 
     def _report(self, pruned: retention.Pruned) -> None:
         self.stderr.write(f"{pruned.turns} turns, {pruned.events} events, {pruned.contents} contents", ending="\r")
