@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 from django.db import connection
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relayweb.recording import masking
 from relayweb.recording.atof import parse, restore_surrogates
@@ -43,6 +45,7 @@ def bytes_of(value: Any) -> bytes:
     return bytes(value) if isinstance(value, bytes | memoryview) else b""
 
 
+PARTS = [*('{"api', '_key":', '"to', 'ken":', ",", '"x"', '"sk', "-abc", "Bear", "er a", "eyJ", "\\u00", '64"', "}")]
 NAMES = ["authorization", "Proxy-Authorization", "api_key", "apiKey", "X-API-Key", "cookie", "Set-Cookie", "secret"]
 NAMES += ["password", "access_token", "refreshToken", "auth-token", "AUTHORIZATION"]
 
@@ -123,6 +126,14 @@ def test_an_escaped_name_is_no_way_around(record: Record, name: str) -> None:
 def test_what_the_prefilter_lets_pass_holds_no_secret() -> None:
     for text in (b'{"prompt_tokens":3,"key_points":[1]}', b'{"tokens":"a","monkey":1}'):
         assert masking.mask(text) == text
+
+
+@given(st.lists(st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map("".join), min_size=1, max_size=8))
+def test_the_prefilter_forgets_no_sign_of_a_secret_for_what_it_saw_before(seen: list[str]) -> None:
+    prefilter = masking.Prefilter()
+    for text in map(str.encode, seen):
+        alone = masking.suspects_credentials(text) or masking.suspects_names(text)
+        assert prefilter.suspects(text) or not alone
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from relayweb.recording import pricing, queries
+from relayweb.recording import facts, pricing, queries
+from relayweb.recording.atof import load, parse
+from relayweb.recording.content import Store
 from relayweb.recording.models import Attempt, LogicalCall, Rewrite, Scope, Session, Turn
 from relayweb.recording.recorder import Line
 from tests.recording import streams
@@ -366,3 +368,12 @@ def test_one_turn_and_one_call_seen_by_two_processes_are_one(record: Record, ord
     assert joined == {parts[2][1]["uuid"]: parts[0][1]["uuid"], parts[2][2]["uuid"]: parts[0][2]["uuid"]}
     by_other_name = queries.turn(parts[2][1]["uuid"])
     assert by_other_name is not None and by_other_name["uuid"] == str(turn.uuid)
+
+
+def test_a_request_of_very_many_members_costs_no_more_than_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+    monkeypatch.setattr(facts, "load", lambda text: loaded.append(text) or load(text))
+    data = {"content": {**{f"k{number}": number for number in range(20_000)}, "model": "m"}, "headers": {}}
+    event = parse(streams.line(streams.scope("start", streams.uid(), None, 1, category="llm", data=data)))
+    told = facts.read_scope(event, Store().pack(event), {})
+    assert told.model == "m" and len(loaded) < 50
