@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from django.db.models import F
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
@@ -35,9 +36,11 @@ def peek(request: HttpRequest, uuid: str) -> HttpResponse:
     if turn is None:
         raise Http404(f"No turn {uuid} is on record.")
     nodes = looked_at(turn)
+    drawn = lanes(turn, nodes)
     context = {
         "turn": turn,
-        "lanes": lanes(turn, nodes),
+        "lanes": drawn,
+        "slowest": slowest(turn) if drawn["left_out"] else None,
         "failures": failures(nodes),
         "rewritten": rewritten(nodes),
         "spoken": spoken(nodes),
@@ -55,6 +58,14 @@ def looked_at(turn: dict[str, Any]) -> list[dict[str, Any]]:
     failed = own.filter(role="attempt", status__in=FAILED).order_by("-start_us", "-uuid")[:LATEST]
     rows = {row.uuid: row for found in (latest, failed) for row in queries.read_rows(found)}
     return sorted(queries.nodes_of(rows.values()), key=lambda node: node["start_us"] or 0)
+
+
+def slowest(turn: dict[str, Any]) -> dict[str, Any] | None:
+    """The attempt of a turn that took longest, which need not be among the steps drawn."""
+    own = Scope.objects.filter(turn_uuid=turn["uuid"], role="attempt", joined_uuid__isnull=True, end_us__isnull=False)
+    longest = own.annotate(length=F("end_us") - F("start_us")).filter(length__isnull=False).order_by("-length", "uuid")
+    found = queries.nodes_of(queries.read_rows(longest[:1]))
+    return found[-1] if found else None
 
 
 def shown(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:

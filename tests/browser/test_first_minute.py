@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import httpx2
+
+from bench._agent import Agent, timestamp, uuid7
 
 RULE = """
 [[intercepts]]
@@ -53,3 +56,46 @@ def test_three_questions_about_the_last_failed_turn(site, open_page, shot):
     told.press(page.get_by_role("tab", name="Rewrites"))
     page.get_by_text("temperature").first.wait_for()
     assert told.count == 4
+
+
+def test_of_several_attempts_of_the_last_failed_turn_the_slowest_has_the_longest_bar(site, open_page):
+    secret = site.token("ingest")
+    for name, seconds in (("Earlier failure", (0.3, 0.2)), ("Latest failure", (0.2, 1.9, 0.4))):
+        site.send(failed_turn(name, seconds), secret)
+    page = open_page("/?q=session:slowest-*")
+    told = Presses(page)
+    told.press(page.locator(".fopt", has_text="failed").first)
+    page.wait_for_url("**status%3Afailed**")
+    told.press(page.locator("tr[data-row]").first.locator("td").first)
+    peek = page.locator(".peek")
+    peek.locator(".asked", has_text="Latest failure").wait_for()
+    bars = peek.locator(".lanes rect.bar").evaluate_all("(all) => all.map((bar) => Number(bar.getAttribute('width')))")
+    lengths = peek.locator(".lanes li", has=page.locator("rect.bar")).locator(".len").all_inner_texts()
+    assert len(bars) == 3 and "1.90 s" in lengths[bars.index(max(bars))]
+    assert "429 RateLimitError" in peek.locator(".notice.st-failed").inner_text() and told.count == 2
+
+
+def failed_turn(asked: str, seconds: tuple[float, ...]) -> list[Any]:
+    """A turn with one call that failed for good, with attempts of these lengths."""
+    agent = Agent(f"slowest-{asked.split()[0].lower()}")
+    call, at = uuid7(), time.time_ns()
+    body = {"model": "gpt-5.2", "messages": [{"role": "user", "content": asked}]}
+    error = {"otel.status_code": "ERROR", "error.type": "rate_limit", "exception.type": "RateLimitError"}
+    error["otel.status_description"] = "Error code: 429 - slow down"
+    events = [
+        *agent.begin(asked),
+        agent.scope("start", call, "relay.logical_llm_call", "function", agent.turn, data={}),
+    ]
+    for length in seconds:
+        attempt = uuid7()
+        start = agent.scope("start", attempt, "openai.chat_completions", "llm", call, data={"content": body})
+        end = agent.scope("end", attempt, "openai.chat_completions", "llm", call, data=None, metadata=error)
+        start["timestamp"], end["timestamp"] = timestamp(at), timestamp(at + int(length * 1e9))
+        events += [start, end]
+        at += int(length * 1e9) + 100_000_000
+    failed = {"outcome": "failure"}
+    events.append(agent.end(call, "relay.logical_llm_call", "function", agent.turn, failed))
+    events.append(agent.end(agent.turn, "relay.turn", "function", agent.session, failed))
+    for event in events[-2:]:
+        event["timestamp"] = timestamp(at)
+    return events

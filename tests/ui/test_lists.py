@@ -6,6 +6,7 @@ import re
 import pytest
 
 from relayweb.ui import peek
+from tests.recording.recorded import Talk
 
 HOSTILE = "a/b\n<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}‮\u0000é"
 
@@ -151,3 +152,12 @@ def test_pages_need_a_person_and_carry_no_inline_script_or_style(client, viewer,
     assert " style=" not in page and "<style" not in page and "<script>" not in page
     policy = answer["Content-Security-Policy"]
     assert "default-src 'none'" in policy and "unsafe" not in policy
+
+
+def test_the_peek_of_a_long_turn_names_its_slowest_attempt_also_where_that_is_not_drawn(viewer):
+    talk = Talk("long")
+    calls = [(talk.call(at, at + 90), at) for at in range(0, 2_000, 100)]
+    attempts = [talk.attempt(call, at, at + (80 if at == 200 else 20)) for call, at in calls]
+    turn = talk.record()
+    page = viewer.get(f"/turns/{turn}/peek/").content.decode()
+    assert "The slowest attempt of all" in page and f"?s={attempts[2]}" in page and "80 ms" in page
