@@ -1,13 +1,17 @@
 """Ingest: the workload of an agent until it can be queried, its disk share, its memory, and a bare SQLite beside it.
 
-`python -m bench.ingest [SPANS]`. It runs in a process of its own on a fresh home. CPU is that of the whole process that
-records: queueing, parsing, masking, projection, compression and SQL. Queryable are the rows: lists, trees, payloads and
-chunks. The full-text index follows in its own time and is not part of these figures. Disk is what the file grew by; an
-empty database of all parts of the product takes about 1 MB.
+`python -m bench.ingest [SPANS] [--peers VENV]`. It runs in a process of its own on a fresh home. CPU is that of the whole
+process that records: queueing, parsing, masking, projection, compression and SQL. Queryable are the rows: lists, trees,
+payloads and chunks. The full-text index follows in its own time and is not part of these figures. Disk is what the file
+grew by; an empty database of all parts of the product takes about 1 MB.
+
+With `--peers` arize-phoenix and mlflow, those that are installed in that virtual environment, are measured on the same
+spans in the same run, side by side (see `bench._peers`).
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sqlite3
@@ -101,7 +105,16 @@ def _bare(folder: Path, lines: list[bytes]) -> float:
     return seconds
 
 
-def run(spans: int = SHORT) -> list[Row]:
+def _spans(home: Path) -> list[bytes]:
+    """What was recorded, as OTLP JSON."""
+    command = [sys.executable, str(Path(__file__).parent.parent / "manage.py"), "export", "--format", "otlp"]
+    environment = {**os.environ, "RELAYWEB_HOME": str(home), "DJANGO_SETTINGS_MODULE": "relayweb.settings"}
+    return subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout.splitlines()
+
+
+def run(spans: int = SHORT, peers: Path | None = None) -> list[Row]:
+    """The figures of the recorder, and with `peers` of those installed in that virtual environment."""
+    from bench import _peers
     from bench.workload import stream
 
     with tempfile.TemporaryDirectory() as folder:
@@ -114,6 +127,7 @@ def run(spans: int = SHORT) -> list[Row]:
         done = subprocess.run(command, capture_output=True, check=True, text=True)
         found = json.loads(done.stdout.strip().split("\n")[-1])
         bare = _bare(Path(folder), lines)
+        beside = [] if peers is None else _peers.measure(peers, _spans(home), count)
     return [
         ("ingest until queryable", found["spans/s"], "spans/s", "≥ 4000"),
         ("ingest until queryable", found["events/s"], "events/s", ""),
@@ -125,11 +139,25 @@ def run(spans: int = SHORT) -> list[Row]:
         ("memory of the recorder under load", found["load"], "MB", "≤ 300"),
         ("the workload: bytes of a span", found["bytes/span"], "bytes", ""),
         ("the workload: events of a span", found["events/span"], "events", ""),
+        *beside,
     ]
+
+
+def _main() -> None:
+    options = argparse.ArgumentParser(prog="python -m bench.ingest", description="Measure the ingest of a workload.")
+    options.add_argument("spans", type=int, nargs="?", default=FULL, help="scopes of the workload")
+    options.add_argument(
+        "--peers", type=Path, metavar="VENV", help="a virtual environment with arize-phoenix or mlflow"
+    )
+    told = options.parse_args()
+    try:
+        print(table(run(told.spans, told.peers)))
+    except (ValueError, RuntimeError) as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--measure"]:
         print(json.dumps(_measure(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))))
     else:
-        print(table(run(int(sys.argv[1]) if len(sys.argv) > 1 else FULL)))
+        _main()
