@@ -64,6 +64,18 @@ PEERS = (
 )
 
 
+def installed(venv: Path) -> list[Peer]:
+    """The peers of a virtual environment.
+
+    Raises:
+        ValueError: it has none of them.
+    """
+    found = [peer for peer in PEERS if _can_import(venv / "bin" / "python", peer.module)]
+    if not found:
+        raise ValueError(f"{venv}: neither {' nor '.join(peer.module for peer in PEERS)} can be imported there")
+    return found
+
+
 def measure(venv: Path, lines: Iterable[bytes], spans: int) -> list[Row]:
     """Each peer that is installed in `venv`, on trace requests in OTLP JSON, one a line, that hold so many spans.
 
@@ -71,16 +83,16 @@ def measure(venv: Path, lines: Iterable[bytes], spans: int) -> list[Row]:
         ValueError: the environment has none of them.
         RuntimeError: one did not start, or refused a request.
     """
-    python = venv / "bin" / "python"
-    found = [peer for peer in PEERS if not _silent([str(python), "-c", f"import {peer.module}"])]
-    if not found:
-        raise ValueError(f"{venv}: neither {' nor '.join(peer.module for peer in PEERS)} can be imported there")
+    found = installed(venv)
     bodies = [_protobuf(line) for line in lines if line.strip()]
-    return [row for peer in found for row in _measure(peer, python, bodies, spans)]
+    return [row for peer in found for row in _measure(peer, venv / "bin" / "python", bodies, spans)]
 
 
-def _silent(command: list[str]) -> int:
-    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+def _can_import(python: Path, module: str) -> bool:
+    try:
+        return subprocess.run([str(python), "-c", f"import {module}"], capture_output=True).returncode == 0
+    except OSError:
+        return False
 
 
 def _measure(peer: Peer, python: Path, bodies: list[bytes], spans: int) -> list[Row]:

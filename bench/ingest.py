@@ -1,7 +1,7 @@
 """Ingest: the workload of an agent until it can be queried, its disk share, its memory, and a bare SQLite beside it.
 
-`python -m bench.ingest [SPANS] [--peers VENV]`. It runs in a process of its own on a fresh home. CPU is that of the whole
-process that records: queueing, parsing, masking, projection, compression and SQL. Queryable are the rows: lists, trees,
+`python -m bench.ingest [SPANS] [--peers VENV]`. It runs in a process of its own on a fresh home. CPU is that of the
+whole process that records: queueing, parsing, masking, projection, compression and SQL. Queryable are the rows: lists, trees,
 payloads and chunks. The full-text index follows in its own time and is not part of these figures. Disk is what the file
 grew by; an empty database of all parts of the product takes about 1 MB.
 
@@ -117,6 +117,8 @@ def run(spans: int = SHORT, peers: Path | None = None) -> list[Row]:
     from bench import _peers
     from bench.workload import stream
 
+    if peers is not None:
+        _peers.installed(peers)  # says at once if there are none
     with tempfile.TemporaryDirectory() as folder:
         lines, count = stream(spans)
         source = Path(folder) / "workload.jsonl"

@@ -66,6 +66,8 @@ def test_a_peer_of_the_environment_is_started_measured_and_ended(tmp_path: Path)
 def test_an_environment_without_peers_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="neither phoenix nor mlflow"):
         _peers.measure(venv(tmp_path, "raise SystemExit(1)"), [], 0)
+    with pytest.raises(ValueError, match="no_such_folder: neither"):
+        _peers.installed(tmp_path / "no_such_folder")
 
 
 def test_a_peer_that_does_not_start_is_named(tmp_path: Path) -> None:
