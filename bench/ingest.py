@@ -1,9 +1,9 @@
 """Ingest: the workload of an agent until it can be queried, its disk share, its memory, and a bare SQLite beside it.
 
 `python -m bench.ingest [SPANS] [--peers VENV]`. It runs in a process of its own on a fresh home. CPU is that of the
-whole process that records: queueing, parsing, masking, projection, compression and SQL. Queryable are the rows: lists, trees,
-payloads and chunks. The full-text index follows in its own time and is not part of these figures. Disk is what the file
-grew by; an empty database of all parts of the product takes about 1 MB.
+whole process that records: queueing, parsing, masking, projection, compression and SQL. Queryable are the rows: lists,
+trees, payloads and chunks. The full-text index follows in its own time and is not part of these figures. Disk is what
+the file grew by; an empty database of all parts of the product takes about 1 MB.
 
 With `--peers` arize-phoenix and mlflow, those that are installed in that virtual environment, are measured on the same
 spans in the same run, side by side (see `bench._peers`).
