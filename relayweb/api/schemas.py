@@ -79,8 +79,18 @@ class Turn(Schema):
     seq: int
 
 
+class Run(Schema):
+    """An intercept that looked at an attempt. `changed`: it changed, answered or stopped the call."""
+
+    key: str
+    revision: int | None
+    result: str
+    mode: str
+    changed: bool
+
+
 class Node(Schema):
-    """A node of the tree. A logical call adds call_role, api_request_id and retries; an attempt what is listed last."""
+    """A node of the tree. What only some roles have is listed last: calls, attempts, tools, turns and agents."""
 
     uuid: str
     parent_uuid: str | None
@@ -103,6 +113,7 @@ class Node(Schema):
     children: list[Node] = []
     call_role: str | None = None
     api_request_id: str | None = None
+    attempts: int | None = Field(None, description="Of a logical call.")
     retries: int | None = None
     awaiting_retry: AwaitingRetry | None = Field(None, description="Of a running call that only waits for a retry.")
     provider: str | None = None
@@ -116,7 +127,12 @@ class Node(Schema):
     stream_finish_reason: str | None = None
     usage: Usage | None = None
     cost_usd: float | None = None
-    rewrites: list[dict[str, Any]] = []
+    wasted_usd: float | None = None
+    price_version: str | None = Field(None, description="The price table that gave the cost, or relay.")
+    asked: str | None = None
+    session_id: str | None = None
+    tool_call_id: str | None = None
+    rewrites: list[Run] = []
 
 
 class TurnWithTree(Turn):
@@ -153,6 +169,9 @@ class SessionWithTurns(Schema):
     turn_count: int
     running: int
     failed: int
+    calls: int
+    tokens: int | None
+    cost_usd: float | None
     started_at: str | None
     last_at: str | None
     start_us: int | None
@@ -175,6 +194,7 @@ class ResponseBody(Schema):
 
     response: Any
     partial: bool = False
+    failure: Any = Field(None, description="What the provider answered to an attempt that failed.")
 
 
 class Chunk(Schema):
@@ -182,10 +202,12 @@ class Chunk(Schema):
     at: str | None
     at_us: int | None
     kind: str = Field(description="text, reasoning, tool or other")
+    event_type: str | None = Field(None, description="The provider's own name for it.")
     size: int | None
     text: str | None
     finish_reason: str | None
     usage: Usage | None
+    error: Error | None = None
     content: Any = Field(None, description="The chunk as the provider sent it; null where the core did not see it.")
 
 
@@ -204,6 +226,9 @@ class Rewrites(Schema):
 
 class Events(Schema):
     events: list[dict[str, Any]] = Field(description="The ATOF events as recorded, in the order they were accepted.")
+    seqs: list[int] = Field(description="The number of each.")
+    flags: list[list[str]] = Field(description="Of each: conflict, replaced_text, masked.")
+    next: int | None = Field(description="`offset` of the next page; null at the end.")
 
 
 class Ruleset(Schema):

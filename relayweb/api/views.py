@@ -97,7 +97,7 @@ def turn(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 @api.get("sessions", response={200: schemas.SessionPage, **_PROBLEMS})
 def sessions(request: HttpRequest, q: Search = "", limit: Limit = 50, cursor: Cursor = None) -> HttpResponse:
-    """One page of sessions, the latest active first."""
+    """One page of sessions, the one with the newest turn first."""
     return _answer(queries.sessions(q, limit=limit, cursor=cursor))
 
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
+from ninja import Schema
 
 from relayweb.access import tokens
 from tests.recording.recorded import Talk, answer, chunk, uid
@@ -79,7 +81,30 @@ def test_every_answer_matches_its_schema(get, talk):
         "health": schemas.Health,
     }
     for path, schema in pages.items():
-        schema.model_validate(get(path))
+        told = get(path)
+        schema.model_validate(told)
+        assert not list(undeclared(schema, told)), path
+
+
+def undeclared(schema, told, place=""):
+    """The members of an answer that its schema does not name."""
+    for name, value in told.items():
+        field = schema.model_fields.get(name)
+        if field is None:
+            yield f"{place}{name}"
+            continue
+        inner = [found for found in schemas_in(field.annotation) if isinstance(found, type)]
+        for one in inner:
+            for item in value if isinstance(value, list) else [value] if isinstance(value, dict) else []:
+                yield from undeclared(one, item, f"{place}{name}.")
+
+
+def schemas_in(annotation):
+    """The schemas in a type such as `list[Turn] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, Schema):
+        yield annotation
+    for part in get_args(annotation):
+        yield from schemas_in(part)
 
 
 def test_bodies_are_the_recorded_values_in_ascii(get, talk):
