@@ -10,10 +10,29 @@ from pathlib import Path
 from django.apps import apps
 from django.core.management import call_command
 from django.db import DatabaseError, connection
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from relayweb import conf
 
 _ADVISORY_LOCK = 0x72656C61  # "rela"
+
+
+def prepare(connection: BaseDatabaseWrapper, **_: object) -> None:
+    """Set up a new connection to SQLite; and the file, as long as it is empty.
+
+    The file's own settings are for its first connection only: to set them again takes the lock of writers, for which
+    every page would wait.
+    """
+    if connection.vendor != "sqlite":
+        return
+    execute = connection.connection.execute
+    if execute("PRAGMA page_count").fetchone()[0] == 0:
+        # Rows of 2 KB waste half of a 4 KB page, and 16 KB pages were 1.3 times as fast.
+        execute("PRAGMA page_size=16384")
+        # Without it only a copy of the whole file gives room back to the disk, and recording would wait.
+        execute("PRAGMA auto_vacuum=INCREMENTAL")
+    execute("PRAGMA journal_mode=WAL")
+    execute(f"PRAGMA synchronous={conf.SYNCHRONOUS}")
 
 
 def ensure_migrated() -> None:

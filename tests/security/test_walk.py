@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from adapters import intercepts
 from relayweb.ingest.doors import DOORS
 from relayweb.intercepts import publish
 from tests.security import routes
@@ -19,9 +20,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def own_writer_of_the_test() -> Iterator[None]:
+def nothing_left_behind() -> Iterator[None]:
+    rules = intercepts.current()
     with own_writer():
         yield
+    publish.close()
+    intercepts.swap(rules)  # for the tests of the core that come after
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,6 @@ def test_each_route_of_the_pages_the_admin_and_the_api_is_open_to_whom_the_table
             wanted = expected(route.text, method)
             if any(map(differs, wanted, found)):
                 wrong.append(f"{method} {route.text}: the table says {' '.join(wanted)}, it is {' '.join(found)}")
-    publish.close()
     assert not wrong, "\n".join(wrong)
 
 
