@@ -154,7 +154,7 @@ def _frame(cursor: int, turn: UUID, changed: list[Row], tables: list[frames.Colu
     """The frame of one turn."""
     nodes = frames.node_columns(changed, rewrites_of(changed)) if changed else None
     columns: frames.Columns = {name: [v for table in tables for v in table[name]] for name in frames.CHUNK_COLUMNS}
-    own = next(iter(queries.as_turns([row for row in changed if row.uuid == turn])), None)
+    own = next((_facts(row, changed) for row in changed if row.uuid == turn), None)
     times = [*columns["at_us"], *([_newest(changed)] if changed else [])]
     return frames.encode(
         cursor,
@@ -163,6 +163,12 @@ def _frame(cursor: int, turn: UUID, changed: list[Row], tables: list[frames.Colu
         chunks=columns if columns["attempt"] else None,
         newest_us=max((t for t in times if t is not None), default=None),
     )
+
+
+def _facts(turn: Row, changed: list[Row]) -> dict[str, Any]:
+    """A turn's own facts. While an attempt runs it waits for nothing: that spares a stream's frames the queries."""
+    runs = any(row.role == "attempt" and row.status == "running" for row in changed)
+    return rows.turn(turn) if runs else queries.as_turns([turn])[0]
 
 
 def rewrites_of(found: list[Row]) -> dict[UUID, list[dict[str, Any]]]:

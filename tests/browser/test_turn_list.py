@@ -179,7 +179,7 @@ def test_the_list_reads_on_a_phone_without_sideways_scroll(site, token, open_pag
     shot(page, f"turns-390-filters-{theme}")
 
 
-@pytest.mark.parametrize("width", [360, 768, 1024, 1440, 2560])
+@pytest.mark.parametrize("width", [360, 768, 1024, 1440, 3840])
 def test_no_page_scrolls_sideways(site, token, open_page, width):
     site.send(events("Width " + "x" * 200, f"width-{width}"), token)
     page = open_page(viewport={"width": width, "height": 900})
