@@ -204,8 +204,15 @@ def _error(pattern: str) -> Q:
 
 
 def _ran(pattern: str, told: Q) -> Q:
-    ran_on = Rewrite.objects.filter(_glob("key", pattern), told).values("attempt_uuid")
-    return turns_with(Scope.objects.filter(uuid__in=ran_on))
+    """Turns in which an intercept of this key ran and `told` is so; as in `turns_with`, few of them are named."""
+    ran = Rewrite.objects.filter(_glob("key", pattern), told)
+    exactly = Rewrite.objects.filter(told, key=pattern)  # which the index of keys finds, as it does no pattern
+    few = list((exactly if exactly.exists() else ran).values_list("attempt_uuid", flat=True)[: FEW + 1])
+    if len(few) <= FEW:
+        return Q(uuid__in=set(Scope.objects.filter(uuid__in=few).values_list("turn_uuid", flat=True)))
+    # By pattern, or SQLite would go through all of that key for each attempt.
+    on = Scope.objects.filter(Exists(ran.filter(attempt_uuid=OuterRef("uuid"))), turn_uuid=OuterRef("uuid"))
+    return Q(Exists(on))
 
 
 def _says(text: str) -> Q:

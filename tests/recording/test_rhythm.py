@@ -97,7 +97,9 @@ def test_the_figures_go_with_the_turn():
         ("-stalls:>1", {"one", "none"}),
     ],
 )
-def test_turns_are_found_by_their_stalls(q, found):
+@pytest.mark.parametrize("few", [0, 1_000])
+def test_turns_are_found_by_their_stalls(monkeypatch, few, q, found):
+    monkeypatch.setattr("relayweb.recording.turn_filter.FEW", few)
     names = {
         streamed(*STEADY, 1_240, 1_260, 2_260)[0]: "two",
         streamed(*STEADY, 1_240, 1_260, start=20_000)[0]: "one",

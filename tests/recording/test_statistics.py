@@ -104,7 +104,10 @@ def test_only_the_newest_turns_count_and_the_answer_says_so(recorded, monkeypatc
     assert found["total"]["figures"]["attempts"] == 4
 
 
-def test_the_effects_of_an_intercept_are_found_as_turns(recorded):
+@pytest.mark.parametrize("few", [0, 1_000])
+def test_the_effects_of_an_intercept_are_found_as_turns(recorded, monkeypatch, few):
+    monkeypatch.setattr("relayweb.recording.turn_filter.FEW", few)
+    assert len(queries.turns("intercept:K")["turns"]) == len(queries.turns("intercept:?")["turns"]) == 2
     assert len(queries.turns("intercept:k")["turns"]) == statistics()["intercepts"][0]["changed"] == 2
     Rewrite.objects.update(mode="shadow", changed=False)
     (effect,) = statistics()["intercepts"]
