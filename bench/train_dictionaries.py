@@ -18,7 +18,7 @@ import zstandard
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "relayweb.settings")
 
-from relayweb.recording import content
+from relayweb.recording import content, pieces
 from relayweb.recording.atof import parse
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,8 +40,8 @@ def event_samples(paths: list[Path]) -> list[bytes]:
             for variant in (line, line.replace(b"hermes.", b"relay.")):
                 event = parse(variant)
                 packed = store.pack(event)
-                bare = content.Packed(packed.line, packed.text, [], False)
-                samples.append(content.encode_event(event, bare, _identity)[1:])
+                bare = pieces.Packed(packed.line, packed.text, [], False)
+                samples.append(pieces.encode_event(event, bare, _identity)[1:])
         store.rolled_back()
     return samples
 

@@ -17,7 +17,7 @@ import msgspec
 
 from relayweb.recording.atof import Parsed, format_timestamp, uuid_text
 from relayweb.recording.compression import CONTENT
-from relayweb.recording.content import read_varint, write_varint
+from relayweb.recording.encoding import read_varint, write_varint
 
 MARKS, CONTENTS = 0, 1
 _BIG_ENDIAN = sys.byteorder == "big"

@@ -14,8 +14,10 @@ from relayweb.recording.atof import Parsed, load, restore_surrogates
 from relayweb.recording.blocks import CONTENTS, MARKS, Mark
 from relayweb.recording.chunk_marks import MarkReader, QuickMark
 from relayweb.recording.compression import CONTENT
-from relayweb.recording.content import Piece, Store, decode
+from relayweb.recording.content import Store
 from relayweb.recording.conventions import ChunkFacts, Stream, read_chunk_mark
+from relayweb.recording.encoding import decode
+from relayweb.recording.pieces import Piece
 from relayweb.recording.recent import Recent
 from relayweb.recording.tables import Tables
 

@@ -23,9 +23,10 @@ from relayweb.recording.atof import (
     uuid_text,
 )
 from relayweb.recording.blocks import INDEX
-from relayweb.recording.content import Piece, Store
+from relayweb.recording.content import Store
 from relayweb.recording.conventions import ChunkFacts, read_chunk_mark
 from relayweb.recording.facts import as_dict
+from relayweb.recording.pieces import Piece
 
 CHUNK = "llm.chunk"
 _QUICK = 1_000  # bytes: no longer line can be a mark that is worth recognising

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from relayweb.recording import blocks, content, stored
+from relayweb.recording import blocks, encoding, stored
 from relayweb.recording.compression import CONTENT
 from relayweb.recording.conventions import ChunkFacts, chunk_content, read_chunk, read_chunk_mark
 from relayweb.recording.models import ChunkBlock, Content, Scope
@@ -100,7 +100,7 @@ class _Templates:
         missing = wanted - found.keys()
         if missing:
             rows = Content.objects.filter(id__in=missing).values_list("id", "body")
-            new = {number: content.decode(bytes(body), CONTENT.expand).text for number, body in rows}
+            new = {number: encoding.decode(bytes(body), CONTENT.expand).text for number, body in rows}
             with self._lock:
                 for number, text in new.items():
                     self._recent.put(number, text)

@@ -1,41 +1,24 @@
 """The content store: payloads split into messages, tool lists and other large values, each kept once.
 
-An event is stored as a skeleton, its JSON text with holes: a hole is a NUL byte (which JSON text cannot hold) and a
-letter. `c` is a reference to a `Content` row, by number; `u`, `p`, `r`, `t` are its uuid, parent, root and timestamp,
-which other columns or the head of the body give in binary. Contents may refer to contents. Filling the holes gives the
-stored text back byte for byte.
+An event is stored as a skeleton, its JSON text with holes (see `encoding`). Contents may refer to contents. Filling the
+holes gives the stored text back byte for byte.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from operator import itemgetter
-from typing import Any, Final
 
 import msgspec
 
-from relayweb.recording import masking
-from relayweb.recording.atof import (
-    MARK,
-    BadEvent,
-    Envelope,
-    Parsed,
-    format_timestamp,
-    load,
-    parse,
-    restore_surrogates,
-    uuid_text,
-)
-from relayweb.recording.compression import CONTENT, EVENT
+from relayweb.recording import histories, masking
+from relayweb.recording.atof import BadEvent, Envelope, Parsed, load, parse
+from relayweb.recording.compression import CONTENT
+from relayweb.recording.encoding import encode
+from relayweb.recording.histories import SAME_MESSAGES, SAME_TOOLS, History
+from relayweb.recording.pieces import HOLE, MESSAGE, MIN_MESSAGE, MIN_VALUE, TEMPLATE, VALUE, Packed, Piece, make_holes
 from relayweb.recording.recent import Recent
-
-VALUE, MESSAGE, TEMPLATE = 0, 1, 2
-
-MIN_MESSAGE: Final = 48  # bytes; below, a reference would cost more than the text
-MIN_VALUE: Final = 512
 
 _LISTS = frozenset(("messages", "input", "contents"))
 _WHOLE = frozenset(("tools", "functions"))
@@ -46,89 +29,6 @@ _FRAMES = frozenset(
 
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
-
-HOLE: Final = b"\0c"
-
-
-class Piece:
-    """One content. `id` is 0 until the batch is numbered."""
-
-    __slots__ = ("asked", "digest", "id", "kind", "refs", "size", "text")
-
-    def __init__(self, digest: bytes, kind: int, size: int, text: bytes = b"", refs: Sequence[Piece] = ()) -> None:
-        self.digest = digest
-        self.kind = kind
-        self.size = size
-        self.text = text
-        self.refs = refs
-        self.id = 0
-        self.asked: str | None = ""
-        """The words of a user's message; "" while nobody has looked."""
-
-
-class Packed:
-    """One event, split. `messages` are those of its own request: text, and content where it has one."""
-
-    __slots__ = ("digest", "head", "line", "masked", "messages", "refs", "tail", "text")
-
-    def __init__(self, line: bytes, text: bytes, refs: list[Piece], masked: bool) -> None:
-        self.line = line
-        self.text = text
-        self.refs = refs
-        self.masked = masked
-        self.messages: list[tuple[bytes, Piece | None]] | None = None
-        self.digest = b""
-        """Equal for equal lines."""
-        self.head, self.tail = 0, b""
-        """What its body begins with: see `encode`."""
-
-
-class _History(msgspec.Struct, gc=False):
-    """A list of messages split before: the next request of its session mostly begins with it."""
-
-    text: bytes
-    """Without the closing bracket."""
-    skeleton: bytes
-    messages: list[tuple[bytes, Piece | None]]
-    tools: tuple[bytes, Piece] | None = None
-
-
-_HISTORIES, _HISTORY = 96, 256_000  # remembered at most, and the bytes of one
-_SHORTEST = 1_024  # bytes: a shorter history is not worth it
-
-# What stands for a history, and for a tool list, while the rest of a request is looked at. No line that holds a DEL is
-# shortened, so they mean nothing else, and what holds one counts as large, as it does without them.
-_STAND_IN: Final = 0x7F
-_SAME_MESSAGES: Final = b'["\x7fm' + b"-" * MIN_MESSAGE + b'"'
-_SAME_TOOLS: Final = b'"\x7ft' + b"-" * MIN_MESSAGE + b'"'
-_STAND_INS = re.compile(rb"(\0c|" + re.escape(_SAME_MESSAGES) + b"|" + re.escape(_SAME_TOOLS) + b")")
-_LIST_STARTS = (b'"messages":[{"', b'"input":[{"', b'"contents":[{"')
-_ROOT_IS, _TOOLS_ARE = b'"propagation_root_uuid":"', b'"tools":'
-
-
-def _history_key(line: bytes, start: bytes) -> tuple[bytes, bytes]:
-    at = line.rfind(_ROOT_IS, -300) + len(_ROOT_IS)
-    return line[at : at + 36], start
-
-
-def _shorten(line: bytes, history: _History) -> bytes:
-    """The line with stand-ins for a history and its tools, where a member is or begins with them."""
-    name = next(name for name in _LIST_STARTS if name in line)
-    line = _stand_in(line, name[:-3], history.text, _SAME_MESSAGES)
-    return _stand_in(line, _TOOLS_ARE, history.tools[0], _SAME_TOOLS) if history.tools is not None else line
-
-
-def _stand_in(line: bytes, member: bytes, text: bytes, stand_in: bytes) -> bytes:
-    out: list[bytes] = []
-    at, found = 0, line.find(member)
-    while found >= 0:
-        start = found + len(member)
-        if line.startswith(text, start):
-            out += (line[at:start], stand_in)
-            at = start = start + len(text)
-        found = line.find(member, start)
-    out.append(line[at:])
-    return b"".join(out)
 
 
 def _find(text: bytes, part: bytes, guess: int, at: int) -> int:
@@ -145,9 +45,9 @@ class Store:
         self._aliases: list[tuple[bytes, Piece]] = []
         self._messages: list[tuple[bytes, Piece | None]] | None = None
         self._in_data = False
-        self._histories: dict[tuple[bytes, bytes], _History] = {}
+        self._histories: dict[tuple[bytes, bytes], History] = {}
         """By root, and how the list begins."""
-        self._same: _History | None = None
+        self._same: History | None = None
         """What the stand-ins of the event in hand stand for."""
         self._stray = False
         self._list: tuple[bytes, bytes, list[Piece], list[tuple[bytes, Piece | None]]] | None = None
@@ -163,7 +63,7 @@ class Store:
         history = self._history_of(line)
         if history is None:
             return parse(line)
-        short = _shorten(line, history)
+        short = histories.shorten(line, history)
         try:
             event = parse(short)
         except BadEvent:
@@ -174,19 +74,19 @@ class Store:
         self._same = history
         return event
 
-    def _history_of(self, line: bytes) -> _History | None:
+    def _history_of(self, line: bytes) -> History | None:
         if (
-            len(line) < _SHORTEST
+            len(line) < histories.SHORTEST
             or line.find(b'"llm"', 0, 200) < 0
             or line.find(b'"start"', -220) < 0
-            or _STAND_IN in line
+            or histories.STAND_IN in line
         ):
             return None
-        for name in _LIST_STARTS:
+        for name in histories.LIST_STARTS:
             start = line.find(name)
             if start > 0:
                 start += len(name) - 3
-                history = self._histories.get(_history_key(line, line[start : start + 96]))
+                history = self._histories.get(histories.key_of(line, line[start : start + 96]))
                 return history if history is not None and line.startswith(history.text, start) else None
         return None
 
@@ -209,7 +109,7 @@ class Store:
         else:
             self._same = None
             packed = self._pack(line, event.envelope, loose_data)
-        _make_holes(packed, event)
+        make_holes(packed, event)
         if self._prefilter.suspects(packed.text):
             masked, surrogates = masking.mask_parsed(event, loose_data=loose_data)
             if masked != line:
@@ -219,24 +119,24 @@ class Store:
                 packed = self._pack(masked, parse(masked).envelope, loose_data)
                 packed.masked = load(masked) != load(line)
                 event.surrogates = surrogates
-                _make_holes(packed, event)
+                make_holes(packed, event)
                 self._list = None
         if self._list is not None:
             self._remember_history(line, *self._list)
         return packed
 
-    def _restored(self, packed: Packed, same: _History, line: bytes) -> Packed:
+    def _restored(self, packed: Packed, same: History, line: bytes) -> Packed:
         """With the holes of what the stand-ins stand for."""
         out: list[bytes] = []
         refs: list[Piece] = []
         here = iter(packed.refs)
-        for part in _STAND_INS.split(packed.text):
+        for part in histories.STAND_INS.split(packed.text):
             if part == HOLE:
                 refs.append(next(here))
-            elif part == _SAME_MESSAGES:
+            elif part == SAME_MESSAGES:
                 part = same.skeleton
                 refs += [piece for _, piece in same.messages if piece is not None]
-            elif part == _SAME_TOOLS and same.tools is not None:
+            elif part == SAME_TOOLS and same.tools is not None:
                 part = HOLE
                 refs.append(same.tools[1])
             out.append(part)
@@ -291,7 +191,7 @@ class Store:
                 return self._cut_inside(value, loose, refs)
             return None
         if first == b'"' or name in _WHOLE:
-            if value == _SAME_TOOLS and name == "tools" and self._same is not None:
+            if value == SAME_TOOLS and name == "tools" and self._same is not None:
                 return value
             piece = self._piece(value, VALUE, loose)
             if name == "tools" and not loose:
@@ -312,7 +212,7 @@ class Store:
         return text
 
     def _is_large(self, value: bytes) -> bool:
-        return len(value) >= MIN_VALUE or (self._same is not None and _STAND_IN in value)
+        return len(value) >= MIN_VALUE or (self._same is not None and histories.STAND_IN in value)
 
     def _cut_messages(self, value: bytes, loose: bool, refs: list[Piece]) -> bytes:
         if self._list is not None and self._list[0] == value and not loose:
@@ -322,10 +222,10 @@ class Store:
         own: list[Piece] = []
         messages: list[tuple[bytes, Piece | None]] = []
         at, place, items = 0, 1, _raw_array(value)
-        if self._same is not None and value.startswith(_SAME_MESSAGES):
+        if self._same is not None and value.startswith(SAME_MESSAGES):
             messages += self._same.messages
             del items[0]
-            place += len(_SAME_MESSAGES)
+            place += len(SAME_MESSAGES)
         for raw in items:
             item = bytes(raw)
             guess, place = place, place + len(item) + 1
@@ -356,15 +256,19 @@ class Store:
         messages: list[tuple[bytes, Piece | None]],
     ) -> None:
         same, text, tools = self._same, value[:-1], self._tools
-        if same is not None and value.startswith(_SAME_MESSAGES):
-            text, skeleton = same.text + text[len(_SAME_MESSAGES) :], same.skeleton + skeleton[len(_SAME_MESSAGES) :]
+        if same is not None and value.startswith(SAME_MESSAGES):
+            text, skeleton = same.text + text[len(SAME_MESSAGES) :], same.skeleton + skeleton[len(SAME_MESSAGES) :]
             tools = tools or same.tools
-        if not _SHORTEST <= len(text) < _HISTORY or not text.endswith(b"}") or not text.startswith(b'[{"'):
+        if (
+            not histories.SHORTEST <= len(text) < histories.LONGEST
+            or not text.endswith(b"}")
+            or not text.startswith(b'[{"')
+        ):
             return
-        key = _history_key(line, text[:96])
+        key = histories.key_of(line, text[:96])
         self._histories.pop(key, None)
-        self._histories[key] = _History(text, skeleton[:-1], messages, tools)
-        if len(self._histories) > _HISTORIES:
+        self._histories[key] = History(text, skeleton[:-1], messages, tools)
+        if len(self._histories) > histories.MOST:
             self._histories.pop(next(iter(self._histories)))
 
     def _cut_inside(self, value: bytes, loose: bool, refs: list[Piece]) -> bytes | None:
@@ -394,7 +298,7 @@ class Store:
         return b"".join(out)
 
     def _piece(self, value: bytes, kind: int, loose: bool = False) -> Piece:
-        if self._same is not None and _STAND_IN in value:
+        if self._same is not None and histories.STAND_IN in value:
             self._stray = True
         if loose and masking.suspects_credentials(value):
             value = masking.mask(value, loose=True)
@@ -453,7 +357,9 @@ class Store:
         for piece in new:
             last_id += 1
             piece.id = last_id
-        rows = [(p.id, p.digest, p.kind, p.size, encode(p.text, p.refs, CONTENT.compress)) for p in new]
+        rows = [
+            (p.id, p.digest, p.kind, p.size, encode(p.text, [ref.id for ref in p.refs], CONTENT.compress)) for p in new
+        ]
         return last_id, rows
 
     def committed(self) -> None:
@@ -475,168 +381,3 @@ class Store:
         """Rows may have been deleted: believe nothing."""
         self._known.clear()
         self.rolled_back()
-
-
-# Bodies -------------------------------------------------------------------------------------------------------------
-
-
-def _varint(out: bytearray, value: int) -> None:
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-
-
-def write_deltas(out: bytearray, values: Iterable[int]) -> None:
-    """Whole numbers as zigzag varints of their differences."""
-    last = 0
-    for value in values:
-        delta = value - last
-        last = value
-        _varint(out, delta << 1 if delta >= 0 else (-delta << 1) - 1)
-
-
-def write_varint(out: bytearray, value: int) -> None:
-    _varint(out, value)
-
-
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-
-
-def read_deltas(data: bytes, at: int, count: int) -> tuple[list[int], int]:
-    values, last = [], 0
-    for _ in range(count):
-        coded, at = read_varint(data, at)
-        last += (coded >> 1) ^ -(coded & 1)
-        values.append(last)
-    return values, at
-
-
-_ZSTD, _PARENT, _ROOT, _SURROGATES = 1, 2, 4, 8
-
-
-def encode(
-    text: bytes, refs: Sequence[Piece], compress: Callable[[bytes], bytes], head: int = 0, tail: bytes = b""
-) -> bytes:
-    """A body: one byte of flags, binary uuids, then the number of references, the references and the text."""
-    payload = bytearray()
-    _varint(payload, len(refs))
-    if refs:
-        write_deltas(payload, [p.id for p in refs])
-    payload += text
-    if len(payload) > 48:
-        small = compress(bytes(payload))
-        if len(small) < len(payload):
-            return bytes((head | _ZSTD,)) + tail + small
-    return bytes((head,)) + tail + bytes(payload)
-
-
-def _make_holes(packed: Packed, event: Parsed) -> None:
-    """Take out of an event's text what other columns or the head of its body tell."""
-    text = packed.text
-    packed.digest = sha256(b"".join((text, *[piece.digest for piece in packed.refs]))).digest()[:16]
-    text = text.replace(_text(event.uuid), b"\0u")
-    if event.parent is not None:
-        holed = text.replace(_text(event.parent), b"\0p")
-        if holed != text and event.kind != MARK:
-            packed.head, packed.tail = _PARENT, event.parent
-        text = holed
-    if event.root is not None:
-        holed = text.replace(_text(event.root), b"\0r")
-        if holed != text:
-            packed.head, packed.tail, text = packed.head | _ROOT, packed.tail + event.root, holed
-    if event.style is not None:
-        stamp = str(event.envelope.timestamp).encode()
-        text = text.replace(stamp, b"\0t" + event.style.encode().ljust(2), 1)
-    packed.text = text
-
-
-@lru_cache(8192)
-def _text(uuid: bytes) -> bytes:
-    return uuid_text(uuid).encode()
-
-
-def encode_event(event: Parsed, packed: Packed, compress: Callable[[bytes], bytes] = EVENT.compress) -> bytes:
-    """The body of an event's row."""
-    head, tail = packed.head, packed.tail
-    if event.surrogates:
-        head |= _SURROGATES
-        tail += _pack_surrogates(event.surrogates)
-    return encode(packed.text, packed.refs, compress, head, tail)
-
-
-def _pack_surrogates(surrogates: Sequence[tuple[int, bytes]]) -> bytes:
-    out = bytearray()
-    _varint(out, len(surrogates))
-    write_deltas(out, [offset for offset, _ in surrogates])
-    return bytes(out) + b"".join(digits for _, digits in surrogates)
-
-
-class Body(msgspec.Struct):
-    """A decoded body: text with holes, and the contents that fill those of letter `c`, in order."""
-
-    text: bytes
-    refs: list[int]
-    parent: bytes | None = None
-    root: bytes | None = None
-    surrogates: list[tuple[int, bytes]] = []
-
-
-def decode(body: bytes, expand: Callable[[bytes], bytes]) -> Body:
-    """The inverse of `encode` and `encode_event`, up to the holes."""
-    body = bytes(body)
-    head, at = body[0], 1
-    parent = root = None
-    surrogates: list[tuple[int, bytes]] = []
-    if head & _PARENT:
-        parent, at = body[at : at + 16], at + 16
-    if head & _ROOT:
-        root, at = body[at : at + 16], at + 16
-    if head & _SURROGATES:
-        count, at = read_varint(body, at)
-        offsets, at = read_deltas(body, at, count)
-        surrogates = [(offset, body[at + 4 * i : at + 4 * i + 4]) for i, offset in enumerate(offsets)]
-        at += 4 * count
-    payload = expand(body[at:]) if head & _ZSTD else body[at:]
-    count, at = read_varint(payload, 0)
-    refs, at = read_deltas(payload, at, count)
-    return Body(payload[at:], refs, parent, root, surrogates)
-
-
-_HOLES = re.compile(rb"\0(?:([cupr])|t(..))", re.DOTALL)
-
-
-def fill(body: Body, contents: dict[int, bytes], row: Any = None) -> bytes:
-    """A body's text with its holes filled.
-
-    Args:
-        contents: the full text of each content it refers to.
-        row: the event's row (uuid, mark_of, at_ns), for an event's body.
-    """
-    if b"\0" not in body.text:
-        text = body.text
-    else:
-        refs = iter(body.refs)
-
-        def value(match: re.Match[bytes]) -> bytes:
-            letter = match[1]
-            if letter == b"c":
-                return contents[next(refs)]
-            if letter == b"u":
-                return str(row.uuid).encode()
-            if letter == b"p":
-                return uuid_text(body.parent).encode() if body.parent else str(row.mark_of).encode()
-            if letter == b"r":
-                return uuid_text(body.root or b"").encode()
-            return format_timestamp(row.at_ns, match[2].decode().strip()).encode()
-
-        text = _HOLES.sub(value, body.text)
-    return restore_surrogates(text, body.surrogates) if body.surrogates else text

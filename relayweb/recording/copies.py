@@ -20,8 +20,8 @@ from django.db.models import Q
 from relayweb.recording import conflicts, copy_rows, search_index
 from relayweb.recording.atof import END, MARK, START, Parsed
 from relayweb.recording.chunk_marks import QuickMark
-from relayweb.recording.content import Packed
 from relayweb.recording.models import Event, Scope
+from relayweb.recording.pieces import Packed
 from relayweb.recording.recent import Recent
 from relayweb.recording.recorder import Line, Recorder
 from relayweb.recording.replay import Replay

@@ -8,10 +8,10 @@ import msgspec
 
 from adapters import marks
 from relayweb.recording.atof import NULL, START, Envelope, Parsed, Raw, load, parse
-from relayweb.recording.content import Packed, Piece
 from relayweb.recording.conventions import EndFacts, asked_text, clean, read_end, read_request
 from relayweb.recording.conventions.shapes import as_map, known_api_mode, text_or_none
 from relayweb.recording.masking import mask_text
+from relayweb.recording.pieces import Packed, Piece
 from relayweb.recording.tables import REWRITE_COLUMNS
 
 STATED_ROLES: Final = ("session", "turn", "subagent")

@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from django.db.models import Count, Q
 
 from relayweb import conf
-from relayweb.recording import blocks, conflicts, content, retention
+from relayweb.recording import blocks, conflicts, content, encoding, retention
 from relayweb.recording.atof import BadEvent
 from relayweb.recording.compression import CONTENT
 from relayweb.recording.models import ChunkBlock, Content, Event, Ledger
@@ -135,7 +135,7 @@ def _contents(counted: Counter[str]) -> Iterator[Problem]:
         for row in rows:
             try:
                 if row.kind == Content.Kind.TEMPLATE:
-                    text = b"\0" + content.decode(bytes(row.body), CONTENT.expand).text
+                    text = b"\0" + encoding.decode(bytes(row.body), CONTENT.expand).text
                 else:
                     text = texts.get(row.id) or reader.contents([row.id])[row.id]
             except Exception as error:

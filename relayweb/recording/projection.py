@@ -14,7 +14,6 @@ from operator import attrgetter
 from adapters import marks
 from relayweb.recording import facts, pricing
 from relayweb.recording.atof import NULL, START, Parsed
-from relayweb.recording.content import Packed
 from relayweb.recording.conventions import (
     EndFacts,
     Stream,
@@ -29,6 +28,7 @@ from relayweb.recording.conventions.shapes import text_or_none
 from relayweb.recording.homes import BY_PLACE
 from relayweb.recording.linking import Linking
 from relayweb.recording.nodes import FLAG, Node, set_error
+from relayweb.recording.pieces import Packed
 from relayweb.recording.tables import Tables
 from relayweb.recording.usage import FIELDS as TOKENS
 from relayweb.recording.usage import Usage

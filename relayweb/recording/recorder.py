@@ -12,9 +12,10 @@ from relayweb.recording import facts, pricing, stored
 from relayweb.recording.atof import END, MARK, START, BadEvent, Parsed, canonical, parse
 from relayweb.recording.chunk_log import ChunkLog, Chunks
 from relayweb.recording.chunk_marks import QuickMark, is_chunk
-from relayweb.recording.content import Packed, Store, encode_event
+from relayweb.recording.content import Store
 from relayweb.recording.models import Event
 from relayweb.recording.nodes import FLAG, Node
+from relayweb.recording.pieces import Packed, encode_event
 from relayweb.recording.projection import Projection
 from relayweb.recording.tables import Tables
 

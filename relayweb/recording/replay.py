@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from relayweb.recording import pricing, stored
 from relayweb.recording.atof import MARK, Parsed, parse
 from relayweb.recording.chunk_log import ChunkLog, Chunks
-from relayweb.recording.content import Packed
 from relayweb.recording.models import Event
 from relayweb.recording.nodes import FLAG, Node
+from relayweb.recording.pieces import Packed
 from relayweb.recording.recorder import CONFLICT, REPLACED, Recorder
 from relayweb.recording.tables import Tables
 

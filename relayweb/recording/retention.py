@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from relayweb.recording import blocks, content, search_index
+from relayweb.recording import blocks, encoding, search_index
 from relayweb.recording.compression import CONTENT, EVENT
 from relayweb.recording.models import ChunkBlock, Content, Event, Scope
 from relayweb.recording.recorder import Recorder
@@ -283,7 +283,7 @@ def _mark(used: _Used, after_event: int, after_block: int) -> tuple[int, int]:
         if not rows:
             break
         after_event = rows[-1][0]
-        _mark_deep(used, {ref for _, body in rows for ref in content.decode(bytes(body), EVENT.expand).refs})
+        _mark_deep(used, {ref for _, body in rows for ref in encoding.decode(bytes(body), EVENT.expand).refs})
     while True:
         found = ChunkBlock.objects.filter(id__gt=after_block, kind=ChunkBlock.Kind.MARKS).order_by("id")
         rows = list(found.values_list("id", "body")[:SCAN])
@@ -302,5 +302,5 @@ def _mark_deep(used: _Used, refs: set[int]) -> None:
         some = sorted(refs)
         for at in range(0, len(some), 500):
             for body in Content.objects.filter(id__in=some[at : at + 500]).values_list("body", flat=True):
-                inner.update(content.decode(bytes(body), CONTENT.expand).refs)
+                inner.update(encoding.decode(bytes(body), CONTENT.expand).refs)
         refs = {ref for ref in inner if ref <= used.newest and ref not in used}

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from relayweb.recording import content, stored
+from relayweb.recording import encoding, stored
 from relayweb.recording.compression import EVENT
 from relayweb.recording.models import Event, Ledger
 from relayweb.recording.recent import Recent
@@ -87,7 +87,7 @@ class Said:
         self.inline: list[str] = []
 
 
-def _skeleton(body: content.Body) -> Any:
+def _skeleton(body: encoding.Body) -> Any:
     """An event's value with `{"$c": number}` where a content stood."""
     refs = iter(body.refs)
     text = _HOLE.sub(lambda m: b'{"$c":%d}' % next(refs) if m[1] else b"x", body.text)
@@ -114,7 +114,7 @@ def _references(value: Any) -> Iterator[int]:
 
 def said(event: Event, reader: Reader) -> Said | None:
     """What the start or end event of an llm scope says; None for any other event."""
-    value = _skeleton(content.decode(bytes(event.body), EVENT.expand))
+    value = _skeleton(encoding.decode(bytes(event.body), EVENT.expand))
     if not isinstance(value, dict) or value.get("category") != "llm":
         return None
     found, data = Said(), value.get("data")

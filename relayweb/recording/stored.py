@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 from django.db.models import Q, QuerySet
 
-from relayweb.recording import content
+from relayweb.recording import encoding
 from relayweb.recording.compression import CONTENT, EVENT
 from relayweb.recording.models import Content, Event
 from relayweb.recording.recent import Recent
@@ -28,14 +28,14 @@ class Reader:
 
     def texts(self, events: Sequence[Event]) -> list[bytes]:
         """The JSON text of each event, as it was accepted (masked where a secret stood)."""
-        bodies = [content.decode(bytes(event.body), EVENT.expand) for event in events]
+        bodies = [encoding.decode(bytes(event.body), EVENT.expand) for event in events]
         contents = self.contents({ref for body in bodies for ref in body.refs})
-        return [content.fill(body, contents, event) for body, event in zip(bodies, events, strict=True)]
+        return [encoding.fill(body, contents, event) for body, event in zip(bodies, events, strict=True)]
 
     def contents(self, wanted: Iterable[int]) -> dict[int, bytes]:
         """The full text of contents by number, those inside them filled in."""
         found: dict[int, bytes] = {}
-        bodies: dict[int, content.Body] = {}
+        bodies: dict[int, encoding.Body] = {}
         missing = set(wanted)
         while missing:
             for number in list(missing):
@@ -45,7 +45,7 @@ class Reader:
                     missing.discard(number)
             inner: set[int] = set()
             for number, body in _load(sorted(missing)):
-                bodies[number] = content.decode(body, CONTENT.expand)
+                bodies[number] = encoding.decode(body, CONTENT.expand)
                 inner.update(bodies[number].refs)
             missing = inner - bodies.keys() - found.keys()
         for number in sorted(bodies):  # what a content refers to was numbered in its batch or before
@@ -62,7 +62,7 @@ def _load(numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
             yield number, bytes(body)
 
 
-def _fill(number: int, bodies: dict[int, content.Body], found: dict[int, bytes]) -> None:
+def _fill(number: int, bodies: dict[int, encoding.Body], found: dict[int, bytes]) -> None:
     stack = [number]
     while stack:
         number = stack[-1]
@@ -72,7 +72,7 @@ def _fill(number: int, bodies: dict[int, content.Body], found: dict[int, bytes])
             continue
         stack.pop()
         if number not in found:
-            found[number] = content.fill(bodies[number], found)
+            found[number] = encoding.fill(bodies[number], found)
 
 
 def members(text: bytes) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from relayweb.recording import blocks, content
+from relayweb.recording import blocks, encoding
 from relayweb.recording.atof import MAX_DEPTH
 from relayweb.recording.compression import CONTENT
 from relayweb.recording.models import ChunkBlock, Content, Event, Scope
@@ -30,7 +30,7 @@ def texts() -> list[bytes]:
         for mark in marks:
             if mark.template:
                 body = Content.objects.get(id=mark.template).body
-                mark.text = content.decode(bytes(body), CONTENT.expand).text
+                mark.text = encoding.decode(bytes(body), CONTENT.expand).text
             found[mark.seq] = blocks.fill(mark, str(block.attempt_uuid), root)
     return [found[seq] for seq in sorted(found)]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from relayweb.recording import content
+from relayweb.recording import histories
 from relayweb.recording.atof import parse, uuid_text
 from relayweb.recording.models import Content, Event, Scope
 from relayweb.recording.recorder import Line, Recorder
@@ -70,13 +70,13 @@ def test_a_growing_history_comes_back_byte_for_byte_and_is_stored_once(
     said = conversation(8)
     lines = [request(i, said[: 1 + 2 * i]) for i in range(1, 9)]
     shortened = []
-    shorten = content._shorten
+    shorten = histories.shorten
 
     def watched(line: bytes, same: Any) -> bytes:
         shortened.append(line)
         return shorten(line, same)
 
-    monkeypatch.setattr(content, "_shorten", watched)
+    monkeypatch.setattr(histories, "shorten", watched)
     recorded(lines, batch)
     assert len(shortened) == 7 and texts() == lines
     assert Content.objects.filter(kind=Content.Kind.MESSAGE).count() == len(said)
