@@ -121,15 +121,31 @@ def node_columns(found: Iterable[Row], rewrites: Mapping[UUID, list[dict[str, An
         else:
             joined[row.uuid] = row.joined_uuid
     values = []
+    calls = rows.same_calls(shown)
     for row in shown:
         own = str(row.uuid)
         parent = None if row.parent_uuid is None else str(joined.get(row.parent_uuid, row.parent_uuid))
         if row.role == "attempt" and row.logical_uuid == row.uuid:
-            values.append(_node(row, CALL_PREFIX + own, parent, "logical_call", None))
+            values.append(_call(row, parent, calls.get(row.uuid, [row])))
             parent = CALL_PREFIX + own
+        elif rows.in_synthetic_call(row):
+            parent = f"{CALL_PREFIX}{row.logical_uuid}"
         values.append(_node(row, own, parent, row.role, rewrites.get(row.uuid)))
     filled = zip(NODE_COLUMNS, zip(*values, strict=True), strict=True) if values else ()
     return {name: column for name, column in filled if any(value is not None for value in column)}
+
+
+def _call(first: Row, parent: str | None, attempts: list[Row]) -> tuple[Any, ...]:
+    """A synthetic call: it begins with its first attempt, and comes to what the last one comes to."""
+    uuid, last = f"{CALL_PREFIX}{first.uuid}", attempts[-1]
+    call = _node(first, uuid, parent, "logical_call", None)
+    if last is first:
+        return call
+    found = dict(zip(NODE_COLUMNS, call, strict=True))
+    ended = dict(zip(NODE_COLUMNS, _node(last, uuid, parent, "logical_call", None), strict=True))
+    found |= {name: ended[name] for name in ("status", "outcome", "end_us", "error")}
+    found |= {"retries": len(attempts) - 1, "cost_usd": rows.sums(attempts)["cost_usd"]}
+    return tuple(found.values())
 
 
 def _node(row: Row, uuid: str, parent: str | None, role: str, rewrites: list[Any] | None) -> tuple[Any, ...]:

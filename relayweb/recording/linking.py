@@ -8,7 +8,7 @@ from typing import Any
 from relayweb.recording import joining
 from relayweb.recording.counting import Counting
 from relayweb.recording.homes import BY_PLACE, HOME_ROLES
-from relayweb.recording.nodes import FLAG, Logical, Node, set_error, told_at
+from relayweb.recording.nodes import FLAG, Logical, Node, began, request_key, set_error, told_at
 from relayweb.recording.tables import Tables
 from relayweb.recording.usage import FIELDS as TOKENS
 
@@ -35,6 +35,7 @@ class Linking(Counting):
         for node in list(self._dirty.values()):
             self._count(node)
         self._join_calls()
+        self._join_attempts()
         for home in list(self._homes.values()):
             if home.flags & BY_PLACE:
                 self._settle_role(home)
@@ -193,6 +194,25 @@ class Linking(Counting):
         if shared:
             for node in list(self._dirty.values()):
                 self._count(node)
+
+    def _join_attempts(self) -> None:
+        """Let attempts of one request id that no logical call holds be attempts of the first one's call."""
+        keys: set[tuple[bytes, str]] = set()
+        for node in self._dirty.values():
+            if node.role == "attempt" or node.request_key is not None:
+                key = request_key(node)
+                keys.update(k for k in (key, node.request_key) if k is not None)
+                node.request_key = key
+        for key in sorted(keys):
+            found = {row[0]: self._remember(row) for row in self.tables.attempts_of(*key)}
+            found.update((node.uuid, node) for node in self._dirty.values() if node.request_key == key)
+            calls = sorted((n for n in found.values() if n.request_key == key), key=lambda n: (began(n), n.uuid))
+            for i, node in enumerate(calls):
+                if len(calls) > 1 or node.logical_uuid != node.uuid:  # each shows what has become of the others
+                    node.logical_uuid = calls[0].uuid
+                    self._dirty[node.uuid] = node
+                    self._count(node)
+                    node.attempt = i + 1
 
     def _relink(self, nodes: list[Node]) -> None:
         for node in nodes:

@@ -136,6 +136,8 @@ class Node(msgspec.Struct, eq=False, gc=False):
     """Whether these two say all that is on record."""
     turn_key: tuple[str, str] | None = None
     """What it was joined by."""
+    request_key: tuple[bytes, str] | None = None
+    """An attempt without a logical call: what it shares with others of the same call."""
     own_rewrites: int = 0
     saved: Row | None = None
     """Its row as it is on record."""
@@ -170,6 +172,7 @@ class Node(msgspec.Struct, eq=False, gc=False):
             node.told_session, node.told_turn, node.told = node.home_state.own_session, node.turn_id, True
             if node.role == "turn" and node.told_session is not None and node.turn_id is not None:
                 node.turn_key = node.told_session, node.turn_id
+        node.request_key = request_key(node)
         node.own_rewrites = node.home_state.rewrites if node.home_state else node.rewrites or 0
         node.saved_last_us = node.last_us
         node.linked = node.place()
@@ -268,6 +271,13 @@ def call_contribution(node: Node) -> tuple[int, int, int, int]:
     if node.role != "attempt" or node.joined_uuid is not None:
         return 0, 0, 0, 0
     return 1, int(node.status == "ok"), int(node.status == "running"), began(node)
+
+
+def request_key(node: Node) -> tuple[bytes, str] | None:
+    """Attempts of one turn that no logical call holds are of one call if they tell the same request id."""
+    if node.role != "attempt" or not node.flags & FLAG.SYNTHETIC or node.api_request_id is None:
+        return None
+    return node.turn_uuid, node.api_request_id
 
 
 def began(node: Node) -> int:

@@ -236,9 +236,11 @@ def turn_nodes(uuid: UUID | str, *, since_seq: int = 0) -> list[dict[str, Any]]:
 def nodes_of(found: Iterable[Row]) -> list[dict[str, Any]]:
     """Some rows of a turn as nodes, the earliest changed first; `depth` is None, since it needs the others."""
     nodes: list[dict[str, Any]] = []
+    found = list(found)
+    calls = rows.same_calls(found)
     for row in sorted((r for r in found if r.joined_uuid is None), key=lambda r: r.seq):
         if row.role == "attempt" and row.logical_uuid == row.uuid:
-            nodes.append(rows.synthetic_call(row))
+            nodes.append(rows.synthetic_call(row, None, calls.get(row.uuid, ())))
         nodes.append(rows.node(row))
     return _completed(nodes)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -254,20 +254,47 @@ def _attempt(row: Row) -> dict[str, Any]:
     }
 
 
-def synthetic_call(row: Row, depth: int | None = None) -> dict[str, Any]:
-    """The logical call shown above an attempt that has none: same uuid, same facts, one attempt, no retry."""
-    call = node(row, depth)
+def same_calls(found: Iterable[Row]) -> dict[UUID, list[Row]]:
+    """The attempts of each logical call that no scope stands for, by the uuid of the first one."""
+    calls: dict[UUID, list[Row]] = {}
+    for row in found:
+        if in_synthetic_call(row):
+            calls.setdefault(row.logical_uuid or row.uuid, []).append(row)
+    for attempts in calls.values():
+        attempts.sort(key=lambda row: (row.attempt or 0, row.uuid))
+    return calls
+
+
+def in_synthetic_call(row: Row) -> bool:
+    return row.role == "attempt" and bool(row.flags & Scope.Flag.SYNTHETIC) and row.joined_uuid is None
+
+
+def synthetic_call(row: Row, depth: int | None = None, attempts: Sequence[Row] = ()) -> dict[str, Any]:
+    """The logical call shown above an attempt that has none, with the same uuid.
+
+    Args:
+        row: its first attempt.
+        attempts: all of them, in order, where there are several; the call comes to what the last one comes to.
+    """
+    last = attempts[-1] if attempts else row
+    ended = ("status", "outcome", "error", "ended_at", "end_us", "last_us")
+    call = node(row, depth) | {name: value for name, value in node(last).items() if name in ended}
+    if last is not row:
+        end = last.end_us if last.end_us is not None else last.last_us
+        call["duration_us"] = None if row.start_us is None else max(end - row.start_us, 0)
     for key in set(_attempt(row)) - set(_call(row)):
         call.pop(key)
     flags = [f for f in call["flags"] if f not in ("finish_reason_mismatch", "incomplete_tool_call")]
+    same = sums(attempts) if attempts else {}
     return (
         call
         | _call(row)
+        | same
         | {
             "role": "logical_call",
             "category": "function",
             "flags": flags if "synthetic" in flags else ["synthetic", *flags],
-            "attempts": 1,
-            "retries": 0,
+            "attempts": max(len(attempts), 1),
+            "retries": max(len(attempts) - 1, 0),
         }
     )

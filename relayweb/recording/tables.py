@@ -208,6 +208,12 @@ class Tables:
         """All scopes that are counted by these homes, the homes included."""
         return self._scope_rows(self._select_scope + "turn_uuid", homes)
 
+    def attempts_of(self, home: bytes, request_id: str) -> list[list[Any]]:
+        """The attempts that this home counts and that tell this request id."""
+        mark = self._mark
+        sql = f"{self._select_scope} turn_uuid = {mark} AND api_request_id = {mark} AND role = 'attempt'"
+        return [self._scope_out(row) for row in self._run(sql, (self.uuid_in(home), request_id)).fetchall()]
+
     def inner_homes(self, homes: Iterable[bytes]) -> Iterator[list[Any]]:
         return self._scope_rows(self._select_scope + "parent_turn_uuid", homes)
 

@@ -25,19 +25,20 @@ def flat(found: Iterable[Row], root: UUID) -> list[Node]:
     """
     by_uuid = {row.uuid: row for row in found}
     children: dict[UUID, list[Row]] = {}
+    calls = rows.same_calls(by_uuid.values())
     for row in by_uuid.values():
-        if row.joined_uuid is None and row.uuid != root:
+        if row.joined_uuid is None and row.uuid != root and not _is_retry(row, by_uuid):
             children.setdefault(_parent(row, by_uuid, root), []).append(row)
     for siblings in children.values():
         siblings.sort(key=_in_time)
     ordered: list[Node] = []
     reached: set[UUID] = set()
     if root in by_uuid:
-        _walk(by_uuid[root], 0, children, ordered, reached)
+        _walk(by_uuid[root], 0, children, calls, ordered, reached)
     for row in sorted(by_uuid.values(), key=_in_time):
         if row.uuid not in reached and row.joined_uuid is None:
             at = len(ordered)
-            _walk(row, 1, children, ordered, reached)
+            _walk(row, 1, children, calls, ordered, reached)
             if "missing_parent" not in ordered[at]["flags"]:
                 ordered[at]["flags"].append("missing_parent")
     _sum_calls(ordered, by_uuid)
@@ -67,7 +68,19 @@ def _in_time(row: Row) -> tuple[int, UUID]:
     return row.last_us if row.start_us is None else row.start_us, row.uuid
 
 
-def _walk(top: Row, depth: int, children: dict[UUID, list[Row]], ordered: list[Node], reached: set[UUID]) -> None:
+def _is_retry(row: Row, by_uuid: dict[UUID, Row]) -> bool:
+    """Whether a synthetic call of another attempt holds this one."""
+    return rows.in_synthetic_call(row) and row.logical_uuid != row.uuid and row.logical_uuid in by_uuid
+
+
+def _walk(
+    top: Row,
+    depth: int,
+    children: dict[UUID, list[Row]],
+    calls: dict[UUID, list[Row]],
+    ordered: list[Node],
+    reached: set[UUID],
+) -> None:
     stack = [(top, depth)]
     while stack:
         row, depth = stack.pop()
@@ -75,8 +88,9 @@ def _walk(top: Row, depth: int, children: dict[UUID, list[Row]], ordered: list[N
             continue
         reached.add(row.uuid)
         if row.role == "attempt" and row.logical_uuid == row.uuid:
-            ordered.append(rows.synthetic_call(row, depth))
+            ordered.append(rows.synthetic_call(row, depth, calls.get(row.uuid, ())))
             depth += 1
+            stack += [(other, depth) for other in reversed(calls.get(row.uuid, ())) if other is not row]
         ordered.append(rows.node(row, depth))
         stack += [(child, depth + 1) for child in reversed(children.get(row.uuid, ()))]
 

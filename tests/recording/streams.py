@@ -266,6 +266,8 @@ class Growing:
         metadata = {"api_mode": "chat_completions", "call_role": rng.choice(("primary", "auxiliary:title"))}
         if call_id:
             metadata["api_request_id"] = call_id
+        elif rng.random() < 0.4:
+            metadata["api_request_id"] = rng.choice(("r1", "r2"))
 
         def inside(uuid: str) -> None:
             for position in range(rng.choice((0, 0, 1, 2))):

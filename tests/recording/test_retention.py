@@ -126,7 +126,7 @@ def file_size() -> int:
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="looks at the file of SQLite")
 def test_room_goes_back_to_the_disk_while_others_record(record: Record) -> None:
-    for i in range(40):
+    for i in range(20):
         turn(record, i * 100, text="".join(random.Random(i).choices("abcdefghij ", k=100_000)))
     before, out, waits = file_size(), io.StringIO(), []
     pruning = threading.Thread(target=lambda: (call_command("prune", query="", stdout=out), connections.close_all()))
