@@ -13,7 +13,7 @@ from adapters.actions.base import Block, Respond
 from adapters.json_values import escape, frozen, holds, overlay, to_json
 from adapters.options import CallOptions, StreamOptions
 from adapters.places import Place
-from adapters.scopes import emit
+from adapters.scopes import emit_all
 from adapters.sessions import PRIMARY, PROVIDER_KEY, RUNTIME_SCHEMA_KEY, RUNTIME_SCHEMA_VERSION, LogicalCall
 from adapters.views import changed, view
 
@@ -59,8 +59,6 @@ class Attempt:
     ) -> None:
         from adapters import intercepts, wire  # they need nemo_relay, which is there once there is a place
 
-        if intercepts.current().rules:
-            intercepts.ensure_dispatcher()
         given = dict(options.metadata or {})
         self.where = where
         self.relay = where.host.relay
@@ -80,6 +78,7 @@ class Attempt:
             stream=stream,
             request_id=given.get("api_request_id"),
         )
+        intercepts.prepare(self.wire)
         self.model = options.model_name or None
         self.metadata = self._metadata(given, options.name)
         request_id = given.get("api_request_id")
@@ -127,8 +126,8 @@ class Attempt:
         self.error = self.own_error = None
         request = self.wire.outgoing(passed)
         self.context = None
-        for name, data in self.wire.late_marks():  # escaped already
-            self._emit(name, data)
+        if late := self.wire.late_marks():  # escaped already
+            self._emit(*late)
         return request
 
     def captured(self) -> Any:
@@ -199,11 +198,11 @@ class Attempt:
 
     def mark(self, name: str, data: Any) -> None:
         """Emit a mark under the llm scope; what Relay cannot hold is escaped, failures are only logged."""
-        self._emit(name, escape(to_json(data))[0])
+        self._emit((name, escape(to_json(data))[0]))
 
-    def _emit(self, name: str, data: Any) -> None:
+    def _emit(self, *named: tuple[str, Any]) -> None:
         try:
-            emit(self.relay, self.captured(), name, data)
+            emit_all(self.relay, self.captured(), named)
         except Exception as problem:
             faults.note("mark", problem)
 

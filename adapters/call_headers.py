@@ -30,8 +30,8 @@ def changed_headers(before: Mapping[str, Any], after: Mapping[str, Any]) -> list
 
 
 def changed_by_others(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """Names of headers that intercepts changed, those left out that Relay itself adds."""
-    names = changed_headers(carriable(ours), theirs)
+    """Names of headers that intercepts changed in what Relay had of us, without those that Relay itself adds."""
+    names = changed_headers(ours, theirs)
     return [name for name in names if name.lower() not in (TRACE, *INTERNAL)]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import nemo_relay
+from nemo_relay import runtime_registrations
 
 from adapters import rules, wire
 from adapters.actions import ACTIONS
@@ -29,23 +30,21 @@ __all__ = [
     "ensure_dispatcher",
     "failures",
     "follow",
+    "prepare",
     "preview",
     "swap",
 ]
 
 NAME = "relayweb.rules"
 PRIORITY = 0
+_REQUEST_INTERCEPTS = {runtime_registrations.RuntimeRegistrationKind.LLM_REQUEST_INTERCEPT}
 
 _lock = threading.Lock()
 _registered = False
 
 
 def ensure_dispatcher() -> None:
-    """Registers our request intercept in Relay, once a process. It stays; only the rule set changes.
-
-    Attempts do so themselves from the first rules on. Until then they save the cost of Relay's dispatch, which is that
-    of a switch of threads; a call that began without the intercept runs the rules on its way to the provider.
-    """
+    """Registers our request intercept in Relay, once a process. It stays; only the rule set changes."""
     global _registered
     if _registered:
         return
@@ -53,6 +52,23 @@ def ensure_dispatcher() -> None:
         if not _registered:
             nemo_relay.intercepts.register_llm_request(NAME, PRIORITY, False, dispatch)
             _registered = True
+
+
+def prepare(call: wire.ProviderCall) -> None:
+    """Registers our intercept where this call needs it; attempts call this before they go to Relay.
+
+    Relay's dispatch costs a switch of threads, about 0.2 ms. A call whose codec is ours runs the rules without it, when
+    Relay first asks for the body. It takes the dispatch to have an order among intercepts, where there are others, and
+    to change or redact what Relay has of a call without a codec.
+    """
+    if not _registered and current().rules and (call.codec is None or _others()):
+        ensure_dispatcher()
+    call.alone = not _registered
+
+
+def _others() -> bool:
+    """Whether anybody else has a request intercept in Relay."""
+    return bool(runtime_registrations.list_runtime_registrations(_REQUEST_INTERCEPTS))
 
 
 def dispatch(

@@ -80,20 +80,13 @@ class ProviderCall:
         self.request = request
         self.operation = self._wire.operation if self._wire else provider
         self.response_codec: Any | None = self._wire.codec() if self._wire else None
-        self.facts = Facts(
-            api_mode,
-            _text(provider) or "",
-            _text(model),
-            _text(profile),
-            _text(call_role) or "",
-            _text(session_id),
-            stream,
-            _text(request_id),
-        )
+        who = _text(provider) or "", _text(model), _text(profile), _text(call_role) or "", _text(session_id)
+        self.facts = Facts(api_mode, *who, stream, _text(request_id))
         self.decision: Decision | None = None
         self.rewrites: list[Rewrite] = []
         self.ruleset: str | None = None
         self.changed = False
+        self.alone = False  # whether the rules run without our intercept, as soon as Relay asks for the body
         self._app = {k: v for k, v in request.items() if k not in _ASIDE and not _unset(v)}
         headers = request.get("extra_headers")
         self._app_headers: dict[str, Any] = dict(headers) if isinstance(headers, Mapping) else {}
@@ -111,6 +104,7 @@ class ProviderCall:
         relay_headers = call_headers.carriable(self._headers)
         self._copy = self._first = Carried(self._native, carried, relay_headers)
         self.relay_request = self._copy.request(relay_headers)
+        self._carries: Mapping[str, Any] = relay_headers  # the headers that Relay has of us
         self._coded = self._copy.annotation is not None
 
     # -- the codec Relay sees --------------------------------------------------------------------------------------
@@ -120,9 +114,11 @@ class ProviderCall:
         """This object where the native codec takes the body, else None: Relay then carries the body as it is."""
         return self if self._coded else None
 
-    def decode(self, _request: nemo_relay.LLMRequest) -> Any:
+    def decode(self, request: nemo_relay.LLMRequest) -> Any:
         """Relay's annotation of the body: redacted from the start, since Relay records the one it ends up with."""
-        if self.ruleset is None:
+        if self.ruleset is None and self.alone:
+            self._carries = {**request.headers, **self._run(rules.current(), self._copy.body, request.headers)}
+        elif self.ruleset is None:
             self._redact_early()
         return self._copy.annotation
 
@@ -143,9 +139,12 @@ class ProviderCall:
             with contextlib.suppress(Exception):  # _changed_by says what is wrong
                 unchanged = copy.readdressed(annotation, original)
         body = self._changed_by(annotation) if unchanged is None else copy.body
-        if self.ruleset is None:  # our intercept did not run: there were no rules yet, or one of the host's cut it off
+        if self.ruleset is None:  # an intercept of the host broke the chain before ours
             headers = self._run(rules.current(), body, headers)
             body = self._copy.body
+            self._carries = {**original.headers, **headers}  # Relay lays the headers of the answer over its own
+        elif self.alone:
+            headers = call_headers.merged(headers, self._app_headers, self._headers)
         if unchanged is not None and self._copy is copy and headers == original.headers:
             return unchanged
         carried = self._copy if body is self._copy.body else Carried(None, body, headers)
@@ -180,7 +179,7 @@ class ProviderCall:
             if unlike and not self._first.says(request.content):
                 self._codec_failed = False
                 return None
-        headers = self._run(rule_set, before, request.headers)
+        headers = self._carries = self._run(rule_set, before, request.headers)
         self._reported = len(self.rewrites)
         pending = [nemo_relay.PendingMarkSpec(REWRITE, data=_data(r)) for r in self.rewrites]
         self._told = self._copy
@@ -247,7 +246,8 @@ class ProviderCall:
         Returns the names of headers they changed, and their body if it is another one. A content that is no object
         counts as no rewrite (R75).
         """
-        names = call_headers.changed_by_others(self._headers, headers)
+        names = call_headers.changed_by_others(self._carries, headers)
+        self._carries = headers
         for name in names:
             self._headers = {k: v for k, v in self._headers.items() if k.lower() != name.lower()}
             if name in headers:

@@ -183,14 +183,14 @@ class Done:
 
     @property
     def rewrites(self) -> list[dict[str, Any]]:
-        """Data of the `relay.rewrite` marks Relay emitted, in order."""
-        return [e["data"] for e in self.events if e["name"] == "relay.rewrite"]
+        """Data of the `relay.rewrite` marks, in order: those Relay emitted, then those that the callback has to."""
+        pending = [e["data"] for e in self.events if e["name"] == "relay.rewrite"]
+        return [*pending, *(data for name, data in self.late if name == "relay.rewrite")]
 
 
 @contextlib.contextmanager
 def rules(*configs: dict[str, Any], etag: str = "e") -> Iterator[RuleSet]:
-    """The rule set in force inside, and the dispatcher registered."""
-    intercepts.ensure_dispatcher()
+    """The rule set in force inside."""
     rule_set = RuleSet.parse(configs, etag)
     previous = intercepts.swap(rule_set)
     try:
@@ -198,6 +198,21 @@ def rules(*configs: dict[str, Any], etag: str = "e") -> Iterator[RuleSet]:
     finally:
         intercepts.swap(previous)
         intercepts.failures.clear()
+
+
+@contextlib.contextmanager
+def dispatched(on: bool) -> Iterator[None]:
+    """Whether our intercept is in Relay from the beginning, or comes when a call needs it."""
+
+    def forget() -> None:
+        nemo_relay.intercepts.deregister_llm_request(intercepts.NAME)
+        intercepts._registered = False
+
+    forget()
+    if on:
+        intercepts.ensure_dispatcher()
+    yield
+    forget()
 
 
 @contextlib.contextmanager
@@ -232,6 +247,7 @@ async def run(
     facts.setdefault("provider", "prov")
     facts.setdefault("model", request.get("model"))
     call = ProviderCall(request, api_mode=api_mode, stream=stream, **facts)
+    intercepts.prepare(call)
     done = Done(call, events=events)
     answer = {"ok": 1} if result is None else result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 from adapters import intercepts, marks, relay_llm
 from adapters.intercepts import RuleSet
 from adapters.wire import ProviderCall
-from tests.adapters.relay_calls import MODES, body, intercept, passing, rules, run, text
+from tests.adapters.relay_calls import MODES, body, dispatched, intercept, passing, rules, run, text
 
 
 def numbered(n: int) -> RuleSet:
@@ -28,8 +29,13 @@ def numbered(n: int) -> RuleSet:
     )
 
 
-async def test_200_changes_during_2000_calls_leave_each_call_under_exactly_one_set() -> None:
-    intercepts.ensure_dispatcher()
+@pytest.fixture(params=[True, False], ids=["dispatched", "alone"])
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    with dispatched(request.param):
+        yield
+
+
+async def test_200_changes_during_2000_calls_leave_each_call_under_exactly_one_set(way: None) -> None:
     previous = intercepts.swap(numbered(0))
     request = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
     seen: list[tuple[Any, Any, list[Any], str | None]] = []
@@ -253,37 +259,53 @@ async def test_a_raising_intercept_of_the_host_still_leaves_the_ledger() -> None
 
 @pytest.fixture
 def unregistered() -> Iterator[None]:
-    """Our intercept is not in Relay, as in a process that has had no rules yet."""
-
-    def forget() -> None:
-        nemo_relay.intercepts.deregister_llm_request(intercepts.NAME)
-        intercepts._registered = False
-
-    forget()
-    yield
-    forget()
+    """Our intercept is not in Relay, as in a process that has not needed it yet."""
+    with dispatched(False):
+        yield
 
 
 def registrations() -> list[str]:
     return [r.local_name for r in nemo_relay.runtime_registrations.list_runtime_registrations()]
 
 
-def managed(request: dict[str, Any], seen: list[Any]) -> None:
-    facts = {"api_mode": "chat_completions", "api_request_id": "a"}
+def managed(request: dict[str, Any], seen: list[Any], api_mode: str = "chat_completions") -> None:
+    facts = {"api_mode": api_mode, "api_request_id": "a"}
     relay_llm.execute_current(request, lambda r: seen.append(r) or {}, name="p", metadata=facts)
 
 
-def test_calls_pay_for_our_intercept_from_the_first_rules_on(unregistered: None, talk: Any) -> None:
+def test_rules_do_without_our_intercept_where_there_is_no_other(unregistered: None, talk: Any, events: Any) -> None:
     seen: list[Any] = []
-    managed(request := body("chat_completions"), seen)
-    assert text({k: v for k, v in seen[0].items() if k != "extra_headers"}) == text(request)
-    assert intercepts.NAME not in registrations()
     previous = intercepts.swap(numbered(3))
     try:
-        managed(request, seen)
+        managed(body("chat_completions"), seen)
     finally:
         intercepts.swap(previous)
-    assert seen[1]["n"] == 3 and intercepts.NAME in registrations()
+    assert seen[0]["n"] == 3 and intercepts.NAME not in registrations()
+    (attempt,) = events.attempts()
+    assert attempt["data"]["content"]["n"] == 3
+    marks_under = [(e["name"], e["parent_uuid"]) for e in events.all() if e["name"].startswith("relay.re")]
+    assert marks_under == [(name, attempt["uuid"]) for name in ("relay.rewrite", "relay.rewrite", "relay.request")]
+
+
+@pytest.mark.parametrize("api_mode", ["chat_completions", "own"])
+def test_our_intercept_comes_where_the_order_or_a_call_without_codec_asks_for_it(
+    unregistered: None, talk: Any, api_mode: str
+) -> None:
+    order: list[float] = []
+
+    def host(headers: Any, annotation: Any, content: Any) -> Any:
+        order.append(annotation.params["temperature"])
+        return headers, content
+
+    cool = {"key": "cool", "action": {"type": "set_parameters", "parameters": {"temperature": 0.125}}}
+    previous = intercepts.swap(RuleSet.parse([cool]))
+    try:
+        with intercept("host", 5, passing(host)) if api_mode == "chat_completions" else contextlib.nullcontext():
+            managed(body("chat_completions"), [], api_mode)
+    finally:
+        intercepts.swap(previous)
+    assert intercepts.NAME in registrations()
+    assert order == ([0.125] if api_mode == "chat_completions" else [])
 
 
 def test_what_a_hosts_intercept_changes_is_in_the_ledger_without_ours(
@@ -302,8 +324,8 @@ def test_what_a_hosts_intercept_changes_is_in_the_ledger_without_ours(
     assert mark["parent_uuid"] == events.attempts()[0]["uuid"]
 
 
-def test_rules_put_in_force_while_a_call_is_on_its_way_hold_for_it(unregistered: None, talk: Any, events: Any) -> None:
-    """The first rules there are: our intercept was not in Relay when the call began."""
+def test_the_first_rules_are_not_for_a_call_that_is_on_its_way(unregistered: None, talk: Any, events: Any) -> None:
+    """It runs under the empty set that was in force when it began; the next one is under the rules."""
     previous = intercepts.current()
 
     def put_in_force(headers: Any, annotation: Any, content: Any) -> Any:
@@ -313,10 +335,46 @@ def test_rules_put_in_force_while_a_call_is_on_its_way_hold_for_it(unregistered:
     seen: list[Any] = []
     try:
         with intercept("host", 5, passing(put_in_force)):
-            managed(body("chat_completions"), seen)
+            managed(request := body("chat_completions"), seen)
+            managed(request, seen)
     finally:
         intercepts.swap(previous)
-    assert (seen[0]["seed"], seen[0]["n"]) == (7, 7)
+    assert "seed" not in seen[0] and (seen[1]["seed"], seen[1]["n"]) == (7, 7)
     assert [m["data"]["revision"] for m in events.marks("relay.rewrite")] == [7, 7]
-    start = events.attempts()[0]["data"]["content"]
-    assert (start["seed"], start["n"]) == (7, 7)
+
+
+def test_relays_own_view_of_a_call_shows_what_the_rules_made_of_it(unregistered: None, talk: Any, events: Any) -> None:
+    text = {"type": "system_text", "where": "replace", "text": "Be brief."}
+    previous = intercepts.swap(RuleSet.parse([{"key": "brief", "action": text}]))
+    try:
+        managed(body("chat_completions"), [])
+    finally:
+        intercepts.swap(previous)
+    annotated = events.attempts()[0]["category_profile"]["annotated_request"]
+    assert annotated["messages"][0]["content"] == "Be brief."
+
+
+def test_a_scope_of_the_hosts_own_may_change_headers_after_our_rules(
+    unregistered: None, talk: Any, events: Any
+) -> None:
+    """An intercept of one scope is not among those that Relay lists."""
+
+    def tag(_name: str, request: Any, annotation: Any) -> Any:
+        tagged = nemo_relay.LLMRequest({**request.headers, "x-host": "1"}, request.content)
+        return nemo_relay.LLMRequestInterceptOutcome(tagged, annotation)
+
+    seen: list[Any] = []
+    rule = {"key": "h", "action": {"type": "headers", "set": {"x-rule": "2"}, "remove": ["x-old"]}}
+    previous = intercepts.swap(RuleSet.parse([rule]))
+    try:
+        facts = {"api_mode": "chat_completions"}
+        request = {**body("chat_completions"), "extra_headers": {"x-old": "0", "x-app": "3"}}
+        with talk.turn.scope.entered():
+            nemo_relay.scope_local.register_llm_request(talk.turn.handle, "tag", 1, False, tag)
+            relay_llm.execute_current(request, lambda r: seen.append(r) or {}, name="p", metadata=facts)
+    finally:
+        intercepts.swap(previous)
+    headers = {k: v for k, v in seen[0]["extra_headers"].items() if k != "traceparent"}
+    assert intercepts.NAME not in registrations()
+    assert headers == {"x-app": "3", "x-rule": "2", "x-host": "1"}
+    assert [m["data"]["key"] for m in events.marks("relay.rewrite")] == ["h", "foreign"]

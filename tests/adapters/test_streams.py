@@ -578,7 +578,8 @@ def test_r35_chunks_relay_cannot_hold_are_delivered_as_they_are(talk: Conversati
     assert not stream.output_modified
     marks = events.marks("relay.chunks")
     assert sum(len(m["data"]["chunks"]) for m in marks) == 4
-    assert [pointer for m in marks for pointer in m["data"]["escaped"]] == [f"/{i}/odd" for i in range(4)]
+    for data in (m["data"] for m in marks):
+        assert data["escaped"] == [f"/{i}/odd" for i in range(len(data["chunks"]))]
 
 
 def test_the_content_of_chunks_is_recorded_under_the_attempt(talk: Conversation, events: Events) -> None:

@@ -200,7 +200,7 @@ def test_a_pattern_that_runs_away_is_stopped_and_hides_the_texts_it_did_not_fini
         "fine": "b",
         "t": ["[redacted]"] * 50,
     }
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize(
