@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import importlib
 import inspect
 import logging
+import os
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
@@ -47,8 +49,22 @@ SWITCH_SECONDS = 0.0005
 can cost the event loop that long while the writer works: under 100 streams chunks took 420 ms instead of 80."""
 
 
+_M_ARENA_MAX, _ARENAS = -8, 2
+
+
+def share_arenas() -> None:
+    """Let glibc's malloc take memory from two arenas, unless the environment says otherwise.
+
+    By itself it makes eight for each core, one a thread. What one thread has freed another cannot use: under an even
+    load 31 of the 78 MB a server grew by in ten minutes were such memory.
+    """
+    if "MALLOC_ARENA_MAX" not in os.environ and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)):
+        set_option(_M_ARENA_MAX, _ARENAS)
+
+
 async def start(*, demo: bool = False) -> None:
     """Migrate, then start all parts, each before the next needs it; with `demo`, also what makes demo turns."""
+    share_arenas()
     sys.setswitchinterval(SWITCH_SECONDS)
     mark_in_use()
     await asyncio.to_thread(_with_connections_closed, ensure_migrated)
