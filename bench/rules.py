@@ -1,6 +1,6 @@
-"""What rules cost a call: bare Relay, our call without rules, and with 20 rules of which 2 match, in one run.
+"""What rules cost a call of the core: without rules and with 20 rules of which 2 match, in one run.
 
-In time of the processor, as bench/core.py.
+In time of the processor, Relay's threads included: on a quiet machine that is how long a call takes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from typing import Any
 
 import nemo_relay
 
-from adapters import intercepts
-from adapters.wire import WIRES, ProviderCall
+from adapters import intercepts, relay_llm, turn
+from adapters.wire import WIRES
 from bench import Row, table
 
 ROUNDS = 40
-CALLS = 8
-FIRST_WITH_DISPATCHER = "empty"
+CALLS = 10
 
 
 def body(size: int) -> dict[str, Any]:
@@ -62,97 +61,83 @@ def rules() -> intercepts.RuleSet:
     return intercepts.RuleSet.parse(configs, "bench")
 
 
-Call = Callable[[], Awaitable[Any]]
+Calls = Callable[[], Awaitable[None]]
 
 
-def bare(request: dict[str, Any]) -> Call:
-    """One call of Relay as it comes: its codec, no intercept at work."""
+async def _provider(_request: Any) -> Any:
+    return {"ok": True}
+
+
+def bare(request: dict[str, Any]) -> Calls:
+    """Relay as it comes: its codec, no intercept."""
     wire = WIRES["chat_completions"]
     codec = wire.codec()
 
-    async def call() -> Any:
-        relay_request = nemo_relay.LLMRequest({}, request)
-        return await nemo_relay.llm.execute(
-            wire.operation,
-            relay_request,
-            lambda passed: {"ok": passed.content is None},
-            codec=codec,
-            model_name="gpt-4o",
-        )
+    async def calls() -> None:
+        for _ in range(CALLS):
+            relay_request = nemo_relay.LLMRequest({}, request)
+            await nemo_relay.llm.execute(wire.operation, relay_request, _provider, codec=codec, model_name="gpt-4o")
 
-    return call
+    return calls
 
 
-def ours(request: dict[str, Any], rule_set: intercepts.RuleSet) -> Call:
-    """One call carried by ProviderCall under `rule_set`."""
+def ours(request: dict[str, Any], rule_set: intercepts.RuleSet, *, dispatched: bool = False) -> Calls:
+    """Calls of the core under `rule_set`; `dispatched` as beside another intercept, which needs an order among them."""
 
-    async def call() -> Any:
+    async def calls() -> None:
         intercepts.swap(rule_set)
-        made = ProviderCall(request, api_mode="chat_completions", provider="openai", model="gpt-4o", session_id="s")
-
-        def provider(passed: nemo_relay.LLMRequest) -> Any:
-            made.outgoing(passed)
-            made.late_marks()
-            return {"ok": True}
-
-        with made.activate():
-            return await nemo_relay.llm.execute(
-                made.operation, made.relay_request, provider, codec=made.codec, model_name="gpt-4o"
+        if dispatched:
+            intercepts.ensure_dispatcher()
+        for number in range(CALLS):
+            metadata = {"api_mode": "chat_completions", "api_request_id": f"bench-{number}"}
+            await relay_llm.execute_current_async(
+                request, _provider, name="openai", model_name="gpt-4o", metadata=metadata
             )
-
-    return call
-
-
-async def _compare(calls: dict[str, Call]) -> dict[str, float]:
-    """Best µs a call of each. Rounds are interleaved, so that a busy machine hits all alike; the first two run
-    without our dispatcher in Relay."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    # A logical call has a stack of its own with a Function on it; below an Agent Relay would add headers of its own.
-    with nemo_relay.scope.scope("bench", nemo_relay.ScopeType.Function):
-        for turn in range(ROUNDS + 1):
-            for name, call in calls.items():
-                if name == FIRST_WITH_DISPATCHER:
-                    nemo_relay.intercepts.register_llm_request(intercepts.NAME, 0, False, intercepts.dispatch)
-                started = time.process_time()
-                for _ in range(CALLS):
-                    await call()
-                if turn:  # the first round only warms up
-                    times[name].append((time.process_time() - started) / CALLS * 1e6)
+        if dispatched:
             nemo_relay.intercepts.deregister_llm_request(intercepts.NAME)
+            intercepts._registered = False
+
+    return calls
+
+
+async def _compare(measured: dict[str, Calls]) -> dict[str, float]:
+    """Best µs a call of each. Rounds are interleaved, so that a busy machine hits all alike."""
+    times: dict[str, list[float]] = {name: [] for name in measured}
+    for number in range(ROUNDS + 1):
+        for name, calls in measured.items():
+            started = time.process_time()
+            await calls()
+            if number:  # the first round only warms up
+                times[name].append((time.process_time() - started) / CALLS * 1e6)
+            await nemo_relay.subscribers.flush_async()
     return {name: min(values) for name, values in times.items()}
 
 
 def run() -> list[Row]:
-    """The rules' share is what they and the dispatch add to our own call without a dispatcher."""
+    """What rules add to a call of the core without rules."""
     gc.collect()
     gc.freeze()
     previous = intercepts.current()
     rows: list[Row] = []
     try:
-        for label, size, budget in (("1 KB", 1_000, "≤ 450"), ("10 KB", 10_000, "")):
-            request = body(size)
-            none = intercepts.RuleSet()
-            calls = {
-                "bare": bare(request),
-                "ours": ours(request, none),
-                FIRST_WITH_DISPATCHER: ours(request, none),
-                "rules": ours(request, rules()),
-            }
-            took = asyncio.run(_compare(calls))
-            rows += [
-                (f"rules: bare Relay call, {label}", took["bare"], "µs", ""),
-                (f"rules: carrying the app's body, {label}, added", took["ours"] - took["bare"], "µs", ""),
-                (f"rules: an empty set, {label}, added by the dispatch", took["empty"] - took["ours"], "µs", ""),
-                (
-                    f"rules: 20 of which 2 match, {label}, added with dispatch",
-                    took["rules"] - took["ours"],
-                    "µs",
-                    budget,
-                ),
-            ]
+        with turn(session="bench"):
+            for label, size, budget in (("1 KB", 1_000, "≤ 450"), ("10 KB", 10_000, "")):
+                request = body(size)
+                measured = {
+                    "bare": bare(request),
+                    "none": ours(request, intercepts.RuleSet()),
+                    "rules": ours(request, rules()),
+                    "dispatched": ours(request, rules(), dispatched=True),
+                }
+                took = asyncio.run(_compare(measured))
+                beside = "20 of which 2 match, beside another intercept"
+                rows += [
+                    (f"bare Relay call, {label}", took["bare"], "µs", ""),
+                    (f"20 of which 2 match, {label}, added", took["rules"] - took["none"], "µs", budget),
+                    (f"{beside}, {label}, added", took["dispatched"] - took["none"], "µs", ""),
+                ]
     finally:
         intercepts.swap(previous)
-        nemo_relay.subscribers.flush()  # without it the native library may crash at exit
     return rows
 
 
