@@ -293,6 +293,7 @@ function show(view) {
   timeline.hidden = Boolean(state.view);
   page.dataset.view = state.view ?? "lanes";
   for (const button of page.querySelectorAll("[data-view]")) button.setAttribute("aria-pressed", String(button.dataset.view === page.dataset.view));
+  page.querySelector(".pane-timeline h2").textContent = { table: "Spans", transcript: "Conversation" }[state.view] ?? "Timeline";
   sheet.show(state.view);
   if (!state.view) timeline.dirty();
 }

@@ -209,6 +209,7 @@ class RelayTree extends HTMLElement {
       label.append(badge);
     }
     if (words.meta) label.append(element("span", "meta", words.meta));
+    label.title = words.meta.length > 24 ? `${words.title} ${words.meta}` : "";
     const dur = element("span", "dur");
     if (words.running) {
       dur.classList.add("row");
