@@ -1,4 +1,4 @@
-"""Rules over live calls: the set in force, the one permanent request intercept in Relay, and the offline preview."""
+"""Rules over live calls: the set in force, the one request intercept in Relay, and the offline preview."""
 
 from __future__ import annotations
 
