@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
@@ -90,10 +91,12 @@ async def test_many_viewers_of_one_turn_cost_one_read_and_get_the_same_bytes(sta
 async def test_pokes_are_gathered_into_at_most_twenty_reads_a_second(started: hub.Hub) -> None:
     record: Any = started.source
     await started.watch(TURN, asyncio.Event())
+    began = time.monotonic()
     for _ in range(200):
         record.commit(TURN)
         await asyncio.sleep(0.0025)
-    assert len(record.reads) <= 0.0025 * 200 * 20 * 1.6 + 3
+    # By the clock: on a busy machine the loop takes longer than its sleeps.
+    assert len(record.reads) <= (time.monotonic() - began) * 20 + 2
 
 
 async def test_a_lost_poke_costs_a_second_and_nothing_else(started: hub.Hub, monkeypatch: pytest.MonkeyPatch) -> None:
