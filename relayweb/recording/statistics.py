@@ -29,7 +29,7 @@ By = Literal["model", "provider", "role", "profile"]
 _KEYS = {
     "model": "a.model",
     "provider": "a.provider",
-    "role": "COALESCE(a.call_role, (SELECT l.call_role FROM recording_scope l WHERE l.uuid = a.logical_uuid))",
+    "role": "COALESCE(a.call_role, l.call_role)",
     "profile": "t.profile",
 }
 # None while it runs, and where the clocks of start and end disagree.
@@ -167,19 +167,19 @@ def _joined(turns: QuerySet[Scope], select: str, rest: str) -> Iterator[tuple[An
 
 
 _OWN = "WHERE a.turn_uuid = t.uuid AND a.role = 'attempt' AND a.joined_uuid IS NULL AND a.start_us IS NOT NULL"
+_CALL = "LEFT JOIN recording_scope l ON l.uuid = a.logical_uuid"
 _RHYTHM = "LEFT JOIN recording_stream s ON s.attempt_uuid = a.uuid"
 
 
 def _cells(turns: QuerySet[Scope], by: By, first: int, width: int) -> dict[tuple[str | None, int], _Cell]:
     """The attempts of these turns by group and by bucket of their turn's start."""
     cells: dict[tuple[str | None, int], _Cell] = defaultdict(_Cell)
+    more = f"{_RHYTHM} {_CALL if by == 'role' else ''} {_OWN}"
     place = f"{_KEYS[by]}, (t.start_us - {first}) / {width}"
-    for key, bucket, *sums in _joined(
-        turns, f"{place}, {', '.join(_SUMS.values())}", f"{_RHYTHM} {_OWN} GROUP BY 1, 2"
-    ):
+    for key, bucket, *sums in _joined(turns, f"{place}, {', '.join(_SUMS.values())}", f"{more} GROUP BY 1, 2"):
         cells[key, bucket].sums = {n: None if v is None else int(v) for n, v in zip(_SUMS, sums, strict=True)}
     single = f"{place}, {_LATENCY}, a.ttft_us, s.longest_us, s.gaps"
-    for key, bucket, latency, ttft, longest, gaps in _joined(turns, single, f"{_RHYTHM} {_OWN}"):
+    for key, bucket, latency, ttft, longest, gaps in _joined(turns, single, more):
         cell = cells[key, bucket]
         if latency is not None:
             cell.latencies.append(latency)

@@ -23,7 +23,7 @@ from django.db.models import (
     Value,
 )
 from django.db.models.functions import Coalesce
-from django.db.models.lookups import Exact, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual
+from django.db.models.lookups import Exact, GreaterThan, GreaterThanOrEqual, IsNull, LessThan, LessThanOrEqual
 
 from relayweb.recording import search
 from relayweb.recording.models import Rewrite, Role, Scope, Stream, Turn
@@ -187,7 +187,15 @@ def turns_with(scopes: QuerySet[Scope]) -> Q:
     few = list(scopes.values_list("turn_uuid", flat=True)[: FEW + 1])
     if len(few) <= FEW:
         return Q(uuid__in=set(few))
-    return Q(Exists(scopes.filter(turn_uuid=OuterRef("uuid"))))
+    return _holding(scopes)
+
+
+def _holding(scopes: QuerySet[Scope]) -> Q:
+    """Turns that hold one of these scopes, asked of each turn.
+
+    No EXISTS, which PostgreSQL would make a join of all turns with all scopes, although the list needs only a page.
+    """
+    return Q(IsNull(Subquery(scopes.filter(turn_uuid=OuterRef("uuid")).values("uuid")[:1]), False))
 
 
 FEW = 1_000
@@ -211,8 +219,7 @@ def _ran(pattern: str, told: Q) -> Q:
     if len(few) <= FEW:
         return Q(uuid__in=set(Scope.objects.filter(uuid__in=few).values_list("turn_uuid", flat=True)))
     # By pattern, or SQLite would go through all of that key for each attempt.
-    on = Scope.objects.filter(Exists(ran.filter(attempt_uuid=OuterRef("uuid"))), turn_uuid=OuterRef("uuid"))
-    return Q(Exists(on))
+    return _holding(Scope.objects.filter(Exists(ran.filter(attempt_uuid=OuterRef("uuid")))))
 
 
 def _says(text: str) -> Q:
