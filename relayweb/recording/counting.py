@@ -53,6 +53,8 @@ class Counting(Homes):
         up = contribution_up(node)
         if up != node.added_up or node.parent_turn_uuid != node.added_up_to:
             self._leave(node.added_up_to, node)
+            if node.added_up_to is not None and node.added_up_to != node.parent_turn_uuid:
+                self._recount.add(node.added_up_to)
             self._add_sums(node.added_up_to, node.added_up, -1)
             self._add_sums(node.parent_turn_uuid, up, 1)
             node.added_up, node.added_up_to = up, node.parent_turn_uuid
@@ -72,8 +74,7 @@ class Counting(Homes):
         if adds == node.added and named == node.added_names and node.turn_uuid == node.added_to:
             return
         if node.added_to is not None and node.added_to != node.turn_uuid:
-            if node.added != NOTHING:
-                self._recount.add(node.added_to)
+            self._recount.add(node.added_to)
             self._leave(node.added_to, node)
             self._add_sums(node.added_to, node.added, -1)
             self._add_names(node.added_to, node.added_names, -1)

@@ -22,10 +22,16 @@ class Linking(Counting):
         self._rejoin: set[bytes] = set()
         """Turns whose calls have to be looked at, because another one counts them now."""
         self._waited: set[bytes] = set()
+        self._circled: set[bytes] = set()
+        """New scopes whose parents may lead back to them."""
 
     def clear(self) -> None:
         super().clear()
-        self._rejoin, self._waited = set(), set()  # rewrites stay until the recorder has written them
+        self._rejoin, self._waited, self._circled = (
+            set(),
+            set(),
+            set(),
+        )  # rewrites stay until the recorder has written them
 
     def finish(self) -> list[Node]:
         """Link, count and number; returns the scopes whose rows changed."""
@@ -73,7 +79,10 @@ class Linking(Counting):
         seen = {node.uuid}
         while True:
             parent = self._to_link.get(chain[-1].parent_uuid or b"")
-            if parent is None or parent.uuid in seen:
+            if parent is None:
+                break
+            if parent.uuid in seen:
+                self._circled |= seen
                 break
             seen.add(parent.uuid)
             chain.append(parent)
@@ -152,18 +161,25 @@ class Linking(Counting):
             _own_columns(node)
 
     def _parent(self, node: Node, above: set[bytes] | None) -> Node | None:
-        """The parent on record; none for a scope that would be its own ancestor."""
+        """The parent on record; none for the scope at which a circle of parents opens."""
         parent = self.find(node.parent_uuid)
         if parent is None or parent is node:
             return None
-        if node.new and node.uuid not in self._waited:
+        if node.new and node.uuid not in self._waited and node.uuid not in self._circled:
             return parent  # nothing hangs below it yet
         if above is not None and node.uuid not in above:
             return parent  # the way down to it led from a top: in long chains too long to go up again for each
+        circle = {node.uuid}
         ancestor: Node | None = parent
-        while ancestor is not None and ancestor is not node:
-            ancestor = None if ancestor.top else self.find(ancestor.parent_uuid)
-        return None if ancestor is node else parent
+        while ancestor is not None and ancestor.uuid not in circle:
+            circle.add(ancestor.uuid)
+            ancestor = self.find(ancestor.parent_uuid)
+        if ancestor is not node:
+            return parent
+        first = self.find(min(circle))  # whichever came first, this one is where it opens
+        if first is not None and first is not node and not first.top:
+            self.needs_link(first)
+        return None if first is node else parent
 
     # One turn, several processes
 

@@ -167,6 +167,41 @@ FOUND: dict[str, list[Any]] = {
         session("start", 2, 1, 242, metadata={"nemo_relay_scope_role": "subagent", "session_id": "s"}),
         turn("start", 3, 2, 243, "s"),
     ],
+    "a circle of two opens at the same one": [
+        streams.scope("start", streams.uid(1), streams.uid(2), 1, name="plan"),
+        streams.scope("start", streams.uid(2), streams.uid(1), 0, name="plan"),
+        streams.scope("end", streams.uid(3), streams.uid(1), 3, name="openai.chat_completions", category="llm"),
+        streams.scope("end", streams.uid(4), streams.uid(2), 3, name="read", category="tool"),
+    ],
+    "a circle of three with a turn in it": [
+        session("start", 2, 3, 0),
+        turn("start", 1, 2, 1, "s"),
+        streams.scope("start", streams.uid(3), streams.uid(1), 2, name="plan"),
+        streams.scope("end", streams.uid(4), streams.uid(3), 3, name="openai.chat_completions", category="llm"),
+    ],
+    "a scope that is its own parent, and another below": [
+        streams.scope("start", streams.uid(1), streams.uid(1), 0, name="plan"),
+        streams.scope("start", streams.uid(2), streams.uid(1), 1, name="plan"),
+        streams.scope("end", streams.uid(2), streams.uid(1), 2, name="plan"),
+    ],
+    "a circle that a smaller start opens": [
+        streams.scope("start", streams.uid(1), streams.uid(2), 5, name="plan"),
+        streams.scope("start", streams.uid(2), streams.uid(1), 5, name="plan"),
+        streams.scope("start", streams.uid(2), streams.uid(9), 1, name="plan"),
+        streams.scope("end", streams.uid(3), streams.uid(1), 6, name="openai.chat_completions", category="llm"),
+    ],
+    "a turn that a smaller start moves takes its time along": [
+        session("start", 1, None, 0),
+        session("start", 2, None, 1),
+        turn("start", 3, 1, 90, "s"),
+        turn("start", 3, 2, 80, "s"),
+    ],
+    "so does a scope that counts nothing": [
+        session("start", 1, None, 0),
+        session("start", 2, None, 1),
+        streams.scope("start", streams.uid(3), streams.uid(1), 90, name="plan"),
+        streams.scope("start", streams.uid(3), streams.uid(2), 80, name="plan"),
+    ],
     "a mark displaced by another tells no session": [
         session("start", 1, None, 1, metadata={}),
         streams.mark("note", streams.uid(1), 6, metadata={"session_id": "late"}, uuid=streams.uid(4)),
