@@ -1,10 +1,81 @@
 from __future__ import annotations
 
+import json
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
+import zstandard
 from django.core.management import call_command
+
+from tests.served import PROJECT, Served
+
+RELEASES = sorted(path.name.removesuffix(".sqlite3.zst") for path in (PROJECT / "tests/data").glob("*.sqlite3.zst"))
 
 
 @pytest.mark.django_db
 def test_the_migrations_make_the_models_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     call_command("makemigrations", check=True, dry_run=True, verbosity=1)
     assert "No changes detected" in capsys.readouterr().out
+
+
+def stored(name: str) -> bytes:
+    return zstandard.ZstdDecompressor().decompress((PROJECT / "tests/data" / name).read_bytes())
+
+
+def lines(export: bytes) -> list[str]:
+    return sorted(json.dumps(json.loads(line), sort_keys=True) for line in export.splitlines())
+
+
+def run(served: Served, *args: str, stdin: bytes | None = None) -> bytes:
+    done = served.run(*args, stdin=stdin)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+    return done.stdout
+
+
+def shown(served: Served) -> list[Any]:
+    """What the API tells of every turn but its cursor."""
+    headers = {"authorization": f"Bearer {served.token('read')}"}
+    turns = served.get("/api/v1/turns?limit=500", **headers).json()["turns"]
+    trees = [served.get(f"/api/v1/turns/{turn['uuid']}", **headers).json() for turn in turns]
+    return [without(tree, "seq") for tree in trees]
+
+
+def without(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return {k: without(v, name) for k, v in value.items() if k != name}
+    return [without(v, name) for v in value] if isinstance(value, list) else value
+
+
+@pytest.mark.skipif(bool(os.environ.get("DATABASE_URL")), reason="about files of SQLite")
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_record_of_a_release_is_upgraded_and_says_what_it_said(
+    release: str, serve: Callable[..., Served], tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.sqlite3"
+    copy.write_bytes(stored(f"{release}.sqlite3.zst"))
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    old = Served(home)
+    run(old, "restore", str(copy))
+    assert lines(run(old, "export")) == lines(stored(f"{release}.jsonl.zst"))
+    run(old, "check")
+    assert b"dashboard" in run(old, "token", "list")
+    assert b"cool" in run(old, "intercepts", "export")
+
+    fresh = serve()
+    run(fresh, "import", "-", stdin=stored(f"{release}.jsonl.zst"))
+    old.start()
+    try:
+        assert shown(old) == shown(fresh) != []
+        with sqlite3.connect(home / "relayweb.sqlite3") as database:
+            assert database.execute("SELECT count(*) FROM gateway_upstream WHERE name = 'local'").fetchone() == (1,)
+    finally:
+        old.stop()
+
+
+def test_there_is_a_record_of_a_release() -> None:
+    assert RELEASES
