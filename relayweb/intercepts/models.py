@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.core.validators import RegexValidator
@@ -178,6 +179,13 @@ class Revision(models.Model):
 
     def __str__(self) -> str:
         return f"{self.key} r{self.number}"
+
+    @classmethod
+    def authors(cls, wanted: Iterable[tuple[str, int | None]]) -> dict[tuple[str, int | None], str]:
+        """Who published which revision, by (key, number); those that are not on record here are missing."""
+        pairs = {pair for pair in wanted if pair[1] is not None}
+        found = cls.objects.filter(key__in={key for key, _ in pairs}, number__in={number for _, number in pairs})
+        return {(key, number): author for key, number, author in found.values_list("key", "number", "author")}
 
     @classmethod
     def next(cls, key: str) -> int:

@@ -16,6 +16,7 @@ from django.test import Client
 from django.urls import reverse
 
 from bench._agent import Agent, lines
+from relayweb.intercepts.models import InterceptConfig
 from relayweb.recording.writer import Writer
 from relayweb.ui.inspect import fragments
 
@@ -193,3 +194,50 @@ def test_the_table_of_spans_says_of_each_intercept_whether_it_changed_anything()
     runs.append({"key": "d", "revision": 2, "result": "error", "mode": "enforce", "changed": False})
     node = {"uuid": "u", "role": "attempt", "flags": [], "status": "ok", "name": "openai", "rewrites": runs}
     assert fragments.span_row(node, None)["rewrites"] == "a r1, c r1 (shadow), d r2 (error)"
+
+
+def test_the_blame_names_the_rule_its_revision_and_who_published_it(viewer: Client) -> None:
+    rule = {
+        "key": "cool",
+        "title": "Cool",
+        "enabled": False,
+        "mode": "enforce",
+        "priority": 1,
+        "break_chain": False,
+        "on_error": "open",
+        "match": {},
+    }
+    for author, temperature in (("ann", 0.1), ("ben", 0.2)):
+        InterceptConfig.publish(
+            {**rule, "action": {"type": "set_parameters", "parameters": {"temperature": temperature}}}, author
+        )
+    agent = Agent("blame")
+    attempt, events = agent.attempt("Hi")
+    body = {"model": "m", "messages": [], "temperature": 0.1}
+    events[1]["data"] = {"content": body, "headers": {}}
+    ran = {
+        "position": 0, "key": "cool", "revision": 1, "action": "set_parameters", "priority": 1, "mode": "enforce", "result": "hit",
+        "patch": [{"op": "add", "path": "/temperature", "value": 0.1}], "headers": [], "duration_us": 5.0, "bytes_before": 1, "bytes_after": 2,
+    }  # fmt: skip
+    told = [
+        {
+            **events[1],
+            "kind": "mark",
+            "scope_category": None,
+            "category": None,
+            "uuid": str(uuid4()),
+            "parent_uuid": attempt,
+            "name": name,
+            "data": data,
+        }
+        for name, data in (
+            ("relay.rewrite", ran),
+            ("relay.request", {"app_patch": [{"op": "remove", "path": "/temperature"}]}),
+        )
+    ]
+    writer = Writer()
+    writer.start()
+    assert not writer.submit_sync(lines([*agent.begin(), *events, *told]), source="post").rejected
+    writer.close()
+    page = viewer.get(reverse("ui:turn-scope", args=[agent.turn, attempt]) + "?tab=rewrites").content.decode()
+    assert '?r=1" title="Published by ann">' in page and "r1 was published by ann" in page

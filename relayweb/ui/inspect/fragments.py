@@ -10,6 +10,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from relayweb.intercepts.models import Revision
 from relayweb.recording import bodies
 from relayweb.ui import formats
 from relayweb.ui.inspect import facts, jsonview, messages, pipeline, streams, transcript
@@ -206,6 +207,9 @@ def rule_url(key: str, revision: int | None) -> str | None:
 def _rewrites(subject: Subject, form: str, query: Mapping[str, str]) -> Context:
     against = subject.earlier if query.get("against") else None
     line = pipeline.Pipeline(subject.rewrites["stages"], subject.request, _earlier_body(subject, against), against)
+    authors = Revision.authors((stage.key, stage.revision) for stage in line.stages if stage.key)
+    for stage in line.stages:
+        stage.author = authors.get((stage.key, stage.revision), "")
     a, b = line.picks(query.get("a"), query.get("b"))
     how = query.get("diff") if query.get("diff") in ("structure", "text", "patch") else "structure"
 
@@ -213,7 +217,10 @@ def _rewrites(subject: Subject, form: str, query: Mapping[str, str]) -> Context:
         stage = line.stages[by]
         url = rule_url(stage.key, stage.revision)
         tag = format_html("{}{}{}", icon("rewrite"), stage.key, "" if stage.revision is None else f" r{stage.revision}")
-        return format_html('<a href="{}">{}</a>', url, tag) if url and stage.key != "foreign" else tag
+        by_whom = f"Published by {stage.author}" if stage.author else ""
+        if not url or stage.key == "foreign":
+            return tag
+        return format_html('<a href="{}" title="{}">{}</a>', url, by_whom, tag)
 
     shown = line.compare(a, b, str(how))
     blamed = line.blamed()

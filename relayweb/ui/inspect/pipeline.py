@@ -41,6 +41,8 @@ class Stage:
     second: str = ""
     patch: list[Any] = field(default_factory=list)
     problem: str = ""
+    author: str = ""
+    """Who published the revision."""
 
     @property
     def icon(self) -> str:
