@@ -268,7 +268,7 @@ def _intercepts(turns: QuerySet[Scope]) -> list[dict[str, Any]]:
 
     Returns:
         [{"key", "mode", "runs", "hits", "misses", "blocks", "responds", "faults", "errors", "changed",
-        "mean_duration_us", "bytes_changed"}], shadow runs apart from enforced ones.
+        "mean_duration_us", "bytes_changed" (None where unknown)}], shadow runs apart from enforced ones.
     """
     rest = (
         "CROSS JOIN recording_rewrite r WHERE a.turn_uuid = t.uuid AND r.attempt_uuid = a.uuid "
@@ -278,10 +278,9 @@ def _intercepts(turns: QuerySet[Scope]) -> list[dict[str, Any]]:
     for key, mode, *sums in _joined(turns, f"r.key, r.mode, {', '.join(_EFFECTS.values())}", rest):
         told = dict(zip(_EFFECTS, sums, strict=True))
         duration, timed = told.pop("duration_us"), told.pop("timed")
-        before, after = told.pop("before") or 0, told.pop("after") or 0
+        before, after = told.pop("before"), told.pop("after")
         counts = {name: int(value) for name, value in told.items()}
         mean = float(duration) / timed if timed else None
-        found.append(
-            {"key": key, "mode": mode, **counts, "mean_duration_us": mean, "bytes_changed": int(after - before)}
-        )
+        bytes_changed = None if before is None or after is None else int(after - before)
+        found.append({"key": key, "mode": mode, **counts, "mean_duration_us": mean, "bytes_changed": bytes_changed})
     return sorted(found, key=lambda effect: (-effect["runs"], effect["key"], effect["mode"]))

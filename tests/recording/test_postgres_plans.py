@@ -94,3 +94,13 @@ def test_words_are_looked_up_in_the_inverted_index(unwilling_to_scan: None) -> N
         cursor.execute("EXPLAIN SELECT rowid FROM recording_search WHERE words @@ %s::tsquery", ["'fox'"])
         plan = "\n".join(row[0] for row in cursor.fetchall())
     assert "recording_search_words" in plan
+
+
+def test_the_list_asks_each_turn_for_what_is_inside_it_and_joins_nothing(unwilling_to_scan: None, monkeypatch) -> None:
+    from relayweb.recording import turn_filter
+    from relayweb.recording.query_language import parse
+
+    monkeypatch.setattr(turn_filter, "FEW", -1)
+    for q in ("finish:stop", "error:429", "role:primary", "intercept:k"):
+        plan = turn_filter.turns_matching(parse(q)).order_by("-start_us", "-uuid")[:51].explain()
+        assert "SubPlan" in plan and "Join" not in plan.replace("Nested Loop Semi Join", ""), plan
