@@ -1,15 +1,16 @@
 // The turn page: one model, four views of it, one selection, and all of it in the URL.
-import { money, short, span } from "../format.js";
+import { span } from "../format.js";
 import { Live, bindChip } from "../live.js";
 import { typing } from "../shell.js";
 import { splitters } from "../splitters.js";
+import { Head } from "./head.js";
 import { Inspector } from "./inspector.js";
-import { LLM, RUNNING, STATUSES, TurnModel } from "./model.js";
+import { LLM, RUNNING, TurnModel } from "./model.js";
 import { Moment } from "./moment.js";
 import { Sheet } from "./sheet.js";
 import { waited } from "./gaps.js";
 import "./timeline.js";
-import { element, glyph } from "./tree.js";
+import { element } from "./tree.js";
 import { attemptsOf, name } from "./words.js";
 
 const page = document.querySelector("[data-turn]");
@@ -43,6 +44,7 @@ function writeUrl(push = false) {
 // ---- Data ----
 const now = () => (model.running ? Math.max((live?.now() ?? Date.now() * 1000) - model.origin, 0) / 1e6 : NaN);
 
+const head = new Head(page, { model, now, icons: tree.dataset.icons });
 const asked = new Set();
 /** Loads the chunks of attempts, times and kinds only. */
 async function load(nodes) {
@@ -106,52 +108,11 @@ function apply(frame) {
     asked.clear();
   }
   const done = model.apply(frame);
-  if (frame.turn) facts();
+  if (frame.turn) head.show();
   spread(done);
 }
 
-// ---- Head and foot ----
-function fact(key, text, small = "") {
-  const at = page.querySelector(`[data-fact="${key}"]`);
-  if (!at) return;
-  const said = `${text}|${small}`;
-  if (at.dataset.said === said) return;
-  at.dataset.said = said;
-  at.replaceChildren(text, ...(small ? [" ", element("small", "", small)] : []));
-}
-
-function facts() {
-  const { turn } = model;
-  const usage = turn.usage ?? {};
-  const least = usage.complete === false && !model.running ? "≥ " : "";
-  showStatus(turn.status, turn.awaiting_retry);
-  duration();
-  fact("calls", String(turn.logical_calls ?? 0), turn.attempts > turn.logical_calls ? `/ ${turn.attempts} attempts` : "");
-  fact("rewrites", String(turn.rewrites ?? 0));
-  const known = (count) => (count === null || count === undefined ? "–" : least + short(count));
-  fact("read", known(usage.input_tokens), usage.cached_tokens ? `${short(usage.cached_tokens)} cached` : "");
-  fact("written", known(usage.output_tokens));
-  fact("cost", money(turn.cost_usd), turn.wasted_usd ? `${money(turn.wasted_usd)} wasted` : "");
-}
-
-/** A running turn whose last attempt failed says so, and until when a retry may come, where that is known. */
-function showStatus(status, awaiting) {
-  const at = page.querySelector('[data-fact="status"]');
-  const said = `${status}|${awaiting?.until_us}`;
-  if (!at || at.dataset.said === said || !STATUSES.includes(status)) return;
-  at.dataset.said = said;
-  const box = element("span", `status st-${status}`);
-  box.append(glyph(tree.dataset.icons, status, status === "running" ? "spin" : ""), element("span", "", status));
-  if (!awaiting) return at.replaceChildren(box);
-  const until = awaiting.until_us ? ` until ${new Date(awaiting.until_us / 1000).toLocaleTimeString([], { hour12: false })}` : "";
-  at.replaceChildren(box, " ", element("small", "", `failed, waits for a retry${until}`));
-}
-
-function duration() {
-  const us = model.turn.duration_us;
-  fact("duration", span(model.running ? now() : us === null || us === undefined ? NaN : us / 1e6));
-}
-
+// ---- Foot of the tree ----
 function foot() {
   const { scopes, failed, blocked, interrupted } = tree.summary();
   const at = page.querySelector(".pane-tree .panefoot");
@@ -463,7 +424,7 @@ async function start() {
   model.apply(frame);
   timeline.bind(model, { now, load });
   tree.bind(model, { now, hint });
-  facts();
+  head.show();
   foot();
   listen();
   timeline.follow = model.running && chasing;
@@ -478,7 +439,7 @@ async function start() {
   live = new Live(socket, { cursor: frame.cursor, onFrame: apply, onState: say });
   setInterval(() => {
     if (document.hidden) return;
-    if (model.running) duration();
+    if (model.running) head.duration();
     showFollow();
   }, 500);
 }
