@@ -18,8 +18,8 @@ test: system lint
 	$(VENV)/bin/python -X dev -m pytest --quiet -m browser $(ARGS)
 	@$(MAKE) --no-print-directory test-postgres
 
-# The record's and the gateway's tests on a PostgreSQL of their own; POSTGRES_TESTS names others, such as tests/api.
-POSTGRES_TESTS ?= tests/recording tests/gateway
+# Tests of what speaks to the database on a PostgreSQL of their own; POSTGRES_TESTS names others, such as tests/ingest.
+POSTGRES_TESTS ?= tests/recording tests/gateway tests/api tests/ingest/test_doors.py tests/ingest/test_export.py
 test-postgres: system $(VENV)/.installed-dev
 	$(VENV)/bin/python -m tests.scale.engines $(VENV)/bin/python -m pytest --quiet --numprocesses auto --dist loadfile $(POSTGRES_TESTS)
 
