@@ -254,7 +254,7 @@ def _growths(samples: list[tuple[float, int, int]], seconds: float) -> list[Row]
         noise = max(0.05 * middle, 3 * scatter)
         rows.append((f"{name}, growth in {seconds / 60:.0f} min", grown, unit, f"≤ {noise:.3g}"))
         last = [float(v) for v in values[-len(values) // 3 :]]
-        rows.append((f"{name}, growth in the last {seconds / 180:.0f} of them", growth(last)[0], unit, ""))
+        rows.append((f"{name}, growth in the last third", growth(last)[0], unit, ""))
     return rows
 
 
