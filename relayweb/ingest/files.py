@@ -20,7 +20,8 @@ from relayweb.ingest.otlp import spans
 from relayweb.ingest.otlp.events import events
 from relayweb.ingest.reading import Lines
 from relayweb.ingest.tally import Tally
-from relayweb.recording.writer import Full, Receipt, writer
+from relayweb.recording.submissions import Full, Receipt
+from relayweb.recording.writer import writer
 
 PIECE = 2 * 1024 * 1024
 PATIENCE_SECONDS = 30

@@ -7,7 +7,8 @@ from typing import Any
 
 from relayweb import conf
 from relayweb.ingest.reading import Lines
-from relayweb.recording.writer import Full, Receipt, writer
+from relayweb.recording.submissions import Full, Receipt
+from relayweb.recording.writer import writer
 
 MAX_REJECTIONS = 1000
 """Lines named in an answer. More are counted in `rejected_more`."""

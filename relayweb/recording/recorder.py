@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
 
-from relayweb.recording import facts, pricing, stored
+from relayweb.recording import pricing
 from relayweb.recording.atof import END, MARK, START, BadEvent, Parsed, canonical, parse
-from relayweb.recording.chunk_log import ChunkLog, Chunks
 from relayweb.recording.chunk_marks import QuickMark, is_chunk
-from relayweb.recording.content import Store
 from relayweb.recording.models import Event
 from relayweb.recording.nodes import FLAG, Node
 from relayweb.recording.pieces import Packed, encode_event
-from relayweb.recording.projection import Projection
+from relayweb.recording.recall import CONFLICT, Known, Recall
 from relayweb.recording.tables import Tables
 
 log = logging.getLogger(__name__)
 
 _SWEEP = 5_000  # scopes in one transaction
 
-CONFLICT, REPLACED, MASKED = Event.Flag.CONFLICT, Event.Flag.REPLACED_TEXT, Event.Flag.MASKED
-
-
-class Known(msgspec.Struct, gc=False):
-    """One event on record (or in this batch) of some identity."""
-
-    seq: int
-    digest: bytes
-    at_ns: int
-    flags: int
-    line: bytes | None = None
+REPLACED, MASKED = Event.Flag.REPLACED_TEXT, Event.Flag.MASKED
 
 
 class Line(msgspec.Struct, gc=False):
@@ -49,20 +37,15 @@ _Read = tuple[Parsed | QuickMark, Packed | None, Line]
 """An event as it was read; chunk marks are not split."""
 
 
-class Recorder(Projection):
+class Recorder(Recall):
     """Writes batches. Belongs to the writer's thread; `record` is one transaction."""
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
-        self.store = Store()
-        self.chunks = ChunkLog(tables, self.store)
         self._seq = 0
         self._epoch = -1
         self._forgotten = 0
         """How often everything in memory was given up."""
-        self._known: dict[tuple[bytes, int], list[Known]] = {}
-        self._taken: dict[int, tuple[Parsed, Packed]] = {}
-        self._orphans: dict[bytes, list[tuple[Parsed, int, int]]] = {}
         self._events: list[tuple[int, bytes, Parsed, Packed, int]] = []
         self._flagged: dict[int, int] = {}
 
@@ -269,14 +252,6 @@ class Recorder(Projection):
         for event, seq in self._read(list(orphans)):
             self._orphans.setdefault(event.parent or b"", []).append((event, seq, orphans[seq]))
 
-    def _read(self, seqs: list[int]) -> list[tuple[Parsed, int]]:
-        """Events back from the log."""
-        if not seqs:
-            return []
-        rows = [row for at in range(0, len(seqs), 500) for row in Event.objects.filter(seq__in=seqs[at : at + 500])]
-        texts = stored.Reader().texts(rows)
-        return [(parse(text), row.seq) for row, text in zip(rows, texts, strict=True)]
-
     # One event
 
     def _take(self, event: Parsed, packed: Packed, line: Line) -> None:
@@ -363,103 +338,6 @@ class Recorder(Projection):
         if shown:
             self.mark(event, packed, seq, 0)
             self._retell_marks(scope)
-
-    def _retell_marks(self, scope: Node) -> None:
-        """Count the marks of a scope again: one of them has been displaced by another."""
-        scope.own_rewrites, scope.failed = 0, None
-        self.untell(scope)
-        for event, seq in self._marks_of({scope.uuid}):
-            self.mark_of(scope, event, seq, 0)
-
-    def _marks_of(self, scopes: set[bytes]) -> list[tuple[Parsed, int]]:
-        """The shown marks of these scopes, from this batch and from the log, by number."""
-        known = {known.seq: known for kinds in self._known.values() for known in kinds}
-        on_record = {seq for _, seq, flags in self.tables.orphans(scopes) if not flags & CONFLICT}
-        here = {seq for seq, (event, _) in self._taken.items() if event.kind == MARK and event.parent in scopes}
-        shown = [seq for seq in sorted(on_record | here) if seq not in known or not known[seq].flags & CONFLICT]
-        told = [self._said(seq) for seq in shown]
-        return [(event, seq) for event, _, seq in filter(None, told)]
-
-    def tell_marked_sessions(self, nodes: Iterable[Node]) -> None:
-        of = {node.uuid: node for node in nodes}
-        for event, _ in self._marks_of(set(of)):
-            self.mark_session(of[event.parent or b""], event)
-
-    def recall(self, node: Node) -> None:
-        node.told = True
-        if node.start_seq is not None and node.start_seq == node.end_seq:  # blocked before it began
-            return
-        for said in filter(None, (self._said(node.start_seq), self._said(node.end_seq))):
-            session_id, turn_id = facts.told_ids(said[0].envelope)
-            node.told_session = node.told_session or session_id
-            node.told_turn = node.told_turn or turn_id
-
-    def _said(self, seq: int | None) -> tuple[Parsed, Packed, int] | None:
-        """A shown start or end, from this batch or from the log."""
-        if seq is None:
-            return None
-        if seq in self._taken:
-            return (*self._taken[seq], seq)
-        event, _ = self._read([seq])[0]
-        return event, Packed(event.line, event.line, [], False), seq
-
-    # Scopes that were not there when their marks came
-
-    def create(self, uuid: bytes) -> Node:
-        node = super().create(uuid)
-        if uuid not in self._orphans and uuid not in self.early:
-            return node
-        hidden = {known.seq for same in self._known.values() for known in same if known.flags & CONFLICT}
-        hidden |= {seq for _, seq, flags in self._orphans.get(uuid, ()) if flags & CONFLICT}
-        earlier = [(event, seq, 0) for event, seq, _ in self._orphans.pop(uuid, ())]
-        for event, seq, arrived_us in [*earlier, *self.early.pop(uuid, ())]:
-            if seq in hidden:
-                node.flag(FLAG.CONFLICT)
-                self.touch(node, seq, event.at_ns // 1000, arrived_us)
-            else:
-                self.mark_of(node, event, seq, arrived_us)
-        return node
-
-    def scope_event(self, event: Parsed, packed: Packed, seq: int, arrived_us: int) -> None:
-        new = self.nodes.get(event.uuid) is None
-        super().scope_event(event, packed, seq, arrived_us)
-        if new:
-            chunks = self.chunks.known(event.uuid)
-            if chunks is not None:
-                self.chunks.dirty[event.uuid] = chunks
-
-    def own_last_us(self, node: Node) -> int:
-        latest = self.tables.last_ns(node.uuid)
-        here = [e.at_ns for e, _ in self._taken.values() if node.uuid in (e.uuid, e.parent if e.kind == MARK else None)]
-        chunks = self.chunks.known(node.uuid)
-        return max(latest // 1000, *(at_ns // 1000 for at_ns in here), chunks.last_us if chunks else 0, 0)
-
-    def _tell_chunks(self, attempt: bytes, chunks: Chunks) -> None:
-        node = self.find(attempt)
-        if node is None:
-            return
-        self.revive(node)
-        if chunks.replaced:
-            node.flag(FLAG.REPLACED_TEXT)
-        if chunks.conflict:
-            node.flag(FLAG.CONFLICT)
-        self.touch(node, max(chunks.seq, node.seq), chunks.last_us, chunks.arrived_us)
-        self.chunk(node, chunks.stream, chunks.first_us, chunks.count)
-
-    def revive(self, node: Node) -> None:
-        """What a scope read from the database does not hold in its columns."""
-        if node.revived:
-            return
-        node.revived = True
-        for event, _ in self._read([s for s in (node.end_seq,) if s is not None]):
-            if event.kind == END:
-                node.end = facts.read_scope_end(event, facts.metadata_of(event.envelope), node.role)
-        if node.role != "attempt":
-            return
-        chunks = self.chunks.of(node.uuid)
-        node.stream, node.first_chunk_us = chunks.stream, chunks.first_us
-        for event, _ in self._read([seq for _, seq, flags in self.tables.orphans({node.uuid}) if not flags & CONFLICT]):
-            self.failure(node, event)
 
 
 def _masked(event: Parsed, packed: Packed) -> Parsed:

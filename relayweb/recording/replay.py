@@ -14,7 +14,8 @@ from relayweb.recording.chunk_log import ChunkLog, Chunks
 from relayweb.recording.models import Event
 from relayweb.recording.nodes import FLAG, Node
 from relayweb.recording.pieces import Packed
-from relayweb.recording.recorder import CONFLICT, REPLACED, Recorder
+from relayweb.recording.recall import CONFLICT
+from relayweb.recording.recorder import REPLACED, Recorder
 from relayweb.recording.tables import Tables
 
 SLICE = 500

@@ -15,16 +15,14 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 from django.db import connections
 
 from relayweb import conf
 from relayweb.recording.copies import RunRecorder
 from relayweb.recording.recorder import Line, Recorder
+from relayweb.recording.submissions import Full, Job, Receipt, split
 from relayweb.recording.tables import Tables
 
 log = logging.getLogger(__name__)
@@ -36,57 +34,12 @@ LINGER = 0.03  # seconds between commits for events of this process, whose commi
 GIVE_UP = 5.0  # seconds an answer waits for a database that does not take anything
 
 
-class Full(Exception):
-    """The record cannot take more now. `retry_after` is in seconds."""
-
-    def __init__(self, retry_after: int, reason: str) -> None:
-        super().__init__(reason)
-        self.retry_after = retry_after
-
-
-@dataclass
-class Rejection:
-    line: int
-    """1-based physical line, split at LF only, blank lines counted."""
-    error: str
-
-
-@dataclass
-class Receipt:
-    accepted: int = 0
-    duplicates: int = 0
-    rejected: list[Rejection] = field(default_factory=list)
-
-
-class _Job:
-    """One submission: its lines by number, and the promise of an answer."""
-
-    __slots__ = ("at", "done", "lines", "numbers", "size", "started")
-
-    def __init__(self, numbers: list[int], lines: list[Line], size: int) -> None:
-        self.numbers, self.lines, self.size = numbers, lines, size
-        self.at = 0
-        self.started = time.monotonic()
-        self.done: Future[Receipt] = Future()
-
-    def receipt(self) -> Receipt:
-        receipt = Receipt()
-        for number, line in zip(self.numbers, self.lines, strict=True):
-            if line.error is not None:
-                receipt.rejected.append(Rejection(number, line.error))
-            elif line.duplicate:
-                receipt.duplicates += 1
-            else:
-                receipt.accepted += 1
-        return receipt
-
-
 class Writer:
     """Takes events from anywhere and records them, in one thread. All methods may be called from any thread."""
 
     def __init__(self) -> None:
-        self._doors: deque[_Job] = deque()
-        self._ending: list[_Job] = []
+        self._doors: deque[Job] = deque()
+        self._ending: list[Job] = []
         """Jobs whose last lines are in the batch in hand."""
         self._offered: deque[tuple[bytes, int]] = deque()
         self._door_bytes = self._offered_bytes = 0
@@ -185,12 +138,12 @@ class Writer:
         self._counts["refused"] += 1
         return Full(5 if self._trouble else 1, self._trouble or "the record is busy: its queue has been full for 2 s")
 
-    def _enqueue(self, data: bytes, source: str, arrived_ns: int | None) -> _Job:
+    def _enqueue(self, data: bytes, source: str, arrived_ns: int | None) -> Job:
         self.start()
         arrived_us = 0 if source == "file" else (arrived_ns or time.time_ns()) // 1000
         self._files = self._files or source == "file"
-        numbers, lines = _split(data, arrived_us)
-        job = _Job(numbers, lines, len(data))
+        numbers, lines = split(data, arrived_us)
+        job = Job(numbers, lines, len(data))
         with self._lock:
             self._door_bytes += job.size
             self._put["doors"] += 1
@@ -358,7 +311,7 @@ class Writer:
             self._settle(job, self._trouble)
         self._ending = []
 
-    def _settle(self, job: _Job, trouble: str | None) -> None:
+    def _settle(self, job: Job, trouble: str | None) -> None:
         """Answer a job. Its sender may have gone meanwhile."""
         self._door_bytes -= job.size
         self._done["doors"] += 1
@@ -401,25 +354,6 @@ class Writer:
 def _sweep_every() -> float:
     """Seconds between sweeps: a tenth of the silence that counts, between half a second and half a minute."""
     return min(max(conf.INTERRUPT_AFTER / 10, 0.5), 30.0)
-
-
-_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-def _split(data: bytes, arrived_us: int) -> tuple[list[int], list[Line]]:
-    """The lines of a body that are not blank, with their numbers. One event may also be spread over several lines."""
-    parts = data.split(b"\n")
-    if len(parts) > 1 and not parts[0].rstrip().endswith(b"}"):
-        with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError, RecursionError):
-            _decode_object(data)
-            return [1], [Line(data.strip(), arrived_us)]
-    numbers, lines = [], []
-    for number, part in enumerate(parts, 1):
-        text = part.strip(b" \t\r")
-        if text:
-            numbers.append(number)
-            lines.append(Line(text, arrived_us))
-    return numbers, lines
 
 
 _writer: Writer | None = None

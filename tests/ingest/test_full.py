@@ -11,7 +11,7 @@ import pytest
 from django.db import OperationalError
 
 from relayweb.ingest import posts, sockets, tally
-from relayweb.recording.writer import Full, Receipt
+from relayweb.recording.submissions import Full, Receipt
 
 
 class FullWriter:

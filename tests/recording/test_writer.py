@@ -20,7 +20,8 @@ from django.db import connection
 from relayweb.recording import integrity
 from relayweb.recording import writer as writer_module
 from relayweb.recording.models import Event, Scope
-from relayweb.recording.writer import Full, Receipt, Writer
+from relayweb.recording.submissions import Full, Receipt
+from relayweb.recording.writer import Writer
 from tests.recording import streams
 
 sqlite_only = pytest.mark.skipif(bool(os.environ.get("DATABASE_URL")), reason="about the file of SQLite")

@@ -1,0 +1,76 @@
+"""What is handed to the writer, and the answer to it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import msgspec
+
+from relayweb.recording.recorder import Line
+
+
+class Full(Exception):
+    """The record cannot take more now. `retry_after` is in seconds."""
+
+    def __init__(self, retry_after: int, reason: str) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
+@dataclass
+class Rejection:
+    line: int
+    """1-based physical line, split at LF only, blank lines counted."""
+    error: str
+
+
+@dataclass
+class Receipt:
+    accepted: int = 0
+    duplicates: int = 0
+    rejected: list[Rejection] = field(default_factory=list)
+
+
+class Job:
+    """One submission: its lines by number, and the promise of an answer."""
+
+    __slots__ = ("at", "done", "lines", "numbers", "size", "started")
+
+    def __init__(self, numbers: list[int], lines: list[Line], size: int) -> None:
+        self.numbers, self.lines, self.size = numbers, lines, size
+        self.at = 0
+        self.started = time.monotonic()
+        self.done: Future[Receipt] = Future()
+
+    def receipt(self) -> Receipt:
+        receipt = Receipt()
+        for number, line in zip(self.numbers, self.lines, strict=True):
+            if line.error is not None:
+                receipt.rejected.append(Rejection(number, line.error))
+            elif line.duplicate:
+                receipt.duplicates += 1
+            else:
+                receipt.accepted += 1
+        return receipt
+
+
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def split(data: bytes, arrived_us: int) -> tuple[list[int], list[Line]]:
+    """The lines of a body that are not blank, with their numbers. One event may also be spread over several lines."""
+    parts = data.split(b"\n")
+    if len(parts) > 1 and not parts[0].rstrip().endswith(b"}"):
+        with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+            _decode_object(data)
+            return [1], [Line(data.strip(), arrived_us)]
+    numbers, lines = [], []
+    for number, part in enumerate(parts, 1):
+        text = part.strip(b" \t\r")
+        if text:
+            numbers.append(number)
+            lines.append(Line(text, arrived_us))
+    return numbers, lines
