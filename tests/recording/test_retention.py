@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -128,7 +129,7 @@ def file_size() -> int:
 def test_room_goes_back_to_the_disk_while_others_record(record: Record) -> None:
     for i in range(20):
         turn(record, i * 100, text="".join(random.Random(i).choices("abcdefghij ", k=100_000)))
-    before, out, waits = file_size(), io.StringIO(), []
+    out, waits = io.StringIO(), []
     pruning = threading.Thread(target=lambda: (call_command("prune", query="", stdout=out), connections.close_all()))
     pruning.start()
     while pruning.is_alive():
@@ -136,8 +137,9 @@ def test_room_goes_back_to_the_disk_while_others_record(record: Record) -> None:
         turn(record, 100_000)
         waits.append(time.monotonic() - began)
     pruning.join()
-    assert "MB back to the disk" in out.getvalue()
-    assert file_size() < before - 1_000_000  # something was recorded meanwhile
+    given = re.search(r"gave ([\d.]+) MB back to the disk", out.getvalue())
+    assert given and float(given[1]) > 0  # others took some of it meanwhile
+    assert file_size() and not free_pages()
     assert waits and max(waits) < 5
     whole()
 
@@ -153,14 +155,20 @@ def test_a_file_of_before_shrinks_when_it_is_told_to(record: Record) -> None:
     execute("VACUUM")
     for i in range(20):
         turn(record, i * 100, text="".join(random.Random(i).choices("abcdefghij ", k=100_000)))
-    before = file_size()
     assert "--vacuum" in prune(query="")
-    assert file_size() >= before
+    before, free = file_size(), free_pages()
+    assert free > 10
     prune(vacuum=True)
-    assert file_size() < before * 0.6
+    assert file_size() < before - free * 10_000 and not free_pages()
     turn(record, 0)
     assert "--vacuum" not in prune(query="")
     whole()
+
+
+def free_pages() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA freelist_count")
+        return int(cursor.fetchone()[0])
 
 
 def execute(sql: str) -> None:
