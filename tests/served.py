@@ -106,3 +106,11 @@ class Served:
         answer = httpx2.post(self.url + "/ingest/atof", content=lines, headers={"authorization": f"Bearer {token}"})
         assert answer.status_code == 200, answer.text
         return answer.json()
+
+
+class OnUvicorn(Served):
+    """The same behind uvicorn."""
+
+    command = [sys.executable, "-m", "uvicorn", "relayweb.asgi:application", "--port", "0", "--lifespan", "on"]
+    command += ["--no-access-log", "--ws-ping-interval", "1e9", "--timeout-graceful-shutdown", "8"]
+    ready = rb"running on (http://\S+)"

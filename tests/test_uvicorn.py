@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable
 from uuid import uuid4
@@ -15,13 +14,7 @@ import pytest
 import websockets.sync.client as websocket
 from websockets.exceptions import InvalidStatus
 
-from tests.served import Served
-
-
-class OnUvicorn(Served):
-    command = [sys.executable, "-m", "uvicorn", "relayweb.asgi:application", "--port", "0", "--lifespan", "on"]
-    command += ["--no-access-log", "--ws-ping-interval", "1e9"]
-    ready = rb"running on (http://\S+)"
+from tests.served import OnUvicorn, Served
 
 
 def mark() -> dict:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from tests.scale import engines
-from tests.served import Served
+from tests.served import OnUvicorn, Served
 
 E = TypeVar("E", bound=engines.Engine)
 
@@ -92,7 +92,8 @@ class Pairs:
     def __call__(self, **env: str) -> Pair:
         secret = secrets.token_hex()
         shared = {"DATABASE_URL": self.postgres.create(), "REDIS_URL": self.redis.url, "RELAYWEB_SECRET_KEY": secret}
-        served = [Served(self.homes.mktemp(name), **{**shared, **env}) for name in ("one", "other")]
+        kinds = {"one": Served, "other": OnUvicorn}  # by one record they are as good as two of a kind
+        served = [kind(self.homes.mktemp(name), **{**shared, **env}) for name, kind in kinds.items()]
         self.begun += served
         return Pair(served)
 
