@@ -10,7 +10,9 @@ import asyncio
 import logging
 from collections.abc import MutableMapping
 from typing import Any
+from urllib.parse import urlsplit
 
+from adapters import failures
 from relayweb import conf
 from relayweb.access import tokens
 from relayweb.access.answers import deny
@@ -39,7 +41,7 @@ class Gateway:
         """Answers one request; errors of ours are raised as GatewayError."""
         raw_path = (scope.get("raw_path") or scope["path"].encode()).partition(b"?")[0].decode("latin-1")
         route = routes.parse(raw_path)
-        scope["relayweb.api_mode"] = api_mode = routes.api_mode(scope["method"], route.rest)
+        scope["relayweb.api_mode"] = routes.api_mode(scope["method"], route.rest)
         headers: list[tuple[bytes, bytes]] = list(scope["headers"])
         text = route.token or read_token(headers)
         try:
@@ -50,12 +52,16 @@ class Gateway:
         if token is None:
             raise GatewayError(401, "wrong_token", _wrong_token(text), retry=False)
         target = await self.find(route.upstream)
+        url = target.url(route.rest)
+        # A base URL may hold a part of the endpoint, or all of it.
+        scope["relayweb.api_mode"] = api_mode = routes.api_mode(
+            scope["method"], urlsplit(target.base_url).path + "/" + route.rest
+        )
         if api_mode is None and target.api_mode == "anthropic_messages":
             scope["relayweb.api_mode"] = "anthropic_messages"  # the shape of errors
         content = await read_body(receive, conf.MAX_BODY)
         if content is None:
             return
-        url = target.url(route.rest)
         if query := scope.get("query_string"):
             url += "?" + query.decode("latin-1")
         incoming = Incoming(target, scope["method"], url, api_mode, headers, content)
@@ -97,7 +103,8 @@ class Gateway:
             raise
         except Exception as error:
             if managed:
-                managed.failed(retryable=not client.started and proxy.is_retryable(error))
+                retryable = not client.started and proxy.is_retryable(error)
+                managed.failed(retryable=retryable, blocked=failures.is_block(error))
             if client.started:
                 raise Cut(f"{type(error).__name__}: {error}") from error
             await client.whole(*proxy.error_answer(error, exchange))

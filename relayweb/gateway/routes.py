@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from relayweb.gateway.conversation import CHAT, MESSAGES, RESPONSES
 
@@ -29,10 +31,28 @@ def parse(path: str) -> Route:
 
 
 def api_mode(method: str, path: str) -> str | None:
-    """The wire format of a request that asks a model for an answer, None for any other request."""
-    if method != "POST":
+    """The wire format of a request that asks a model for an answer, None for any other request.
+
+    Read as the most lenient provider would: what one could take for an endpoint must not pass by the rules.
+    """
+    if method.upper() != "POST":  # the client of the provider sends it in capitals
         return None
-    path = "/" + path.strip("/")
-    if "/threads/" in path:  # OpenAI's Assistants have messages of another kind
+    path = _plain(path)
+    if re.search(r"/threads/[^/]+/messages$", path):  # OpenAI's Assistants have messages of another kind
         return None
     return next((mode for suffix, mode in _ENDPOINTS if path.endswith(suffix)), None)
+
+
+def _plain(path: str) -> str:
+    """A path decoded, in small letters, without parameters, empty and dot segments (RFC 3986, 3.3 and 5.2.4)."""
+    for _ in range(3):  # a proxy on the way may decode once more
+        path = unquote(path)
+    path = re.split("[?#]", path, maxsplit=1)[0].replace("\\", "/")
+    segments: list[str] = []
+    for raw in path.split("/"):
+        segment = re.sub(r"[\x00-\x20\x7f]", "", raw.partition(";")[0]).casefold()
+        if segment == "..":
+            del segments[-1:]
+        elif segment not in ("", "."):
+            segments.append(segment)
+    return "/" + "/".join(segments)

@@ -426,3 +426,36 @@ async def test_nothing_a_provider_sends_is_a_page_of_ours(
     assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert not {"set-cookie", "clear-site-data"} & set(answer.headers)
+
+
+@pytest.mark.parametrize("path", ["v1/chat/%63ompletions", "V1/Responses/", "v1//messages;a=b"])
+async def test_a_rule_blocks_an_endpoint_however_it_is_written(
+    gateway: Gateway, target: Target, provider: Provider, path: str
+) -> None:
+    asked = len(provider.requests)
+    before = intercepts.swap(intercepts.RuleSet.parse([{"key": "no", "action": {"type": "block", "message": "No."}}]))
+    try:
+        async with recorded() as events:
+            answer = await ask(gateway, target, path, BODY)
+            await events.flushed()
+    finally:
+        intercepts.swap(before)
+    assert answer.status == 403 and "blocked by intercept no" in answer.body.decode()
+    assert len(provider.requests) == asked and events.marks("relay.attempt_blocked")
+
+
+def test_a_base_url_that_is_the_endpoint_itself_is_recorded(web: Web, provider: Provider) -> None:
+    web.run(
+        "upstream",
+        "set",
+        "whole",
+        "--base-url",
+        f"{provider.url}/v1/chat/completions",
+        "--api-mode",
+        "chat_completions",
+    )
+    answer = httpx2.post(
+        f"{web.url}/gw/whole", json=BODY, headers={"x-relay-token": web.key, "x-relay-session-id": "whole"}
+    )
+    assert answer.status_code == 200 and provider.requests[-1].path == "/v1/chat/completions"
+    assert web.turn_of("whole", lambda turn: turn["status"] != "running")
