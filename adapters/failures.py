@@ -9,6 +9,8 @@ from adapters.json_values import escape, to_json
 from adapters.marks import AttemptFailed
 
 BODY_LIMIT = 65_536
+BLOCKED = "x-relay-blocked"
+"""A header of the response that a wrapped client gets for a call that was refused."""
 MESSAGE_LIMIT = 4_096
 
 
@@ -24,6 +26,18 @@ def is_wrapper(relay_error: BaseException, provider_error: BaseException) -> boo
 def is_abort(error: BaseException) -> bool:
     """Whether an exception means that the owner wanted the end: cancelled, interrupted, Ctrl+C."""
     return isinstance(error, InterruptedError) or not isinstance(error, Exception)
+
+
+def is_block(error: BaseException) -> bool:
+    """Whether a rule of ours or a guardrail of Relay refused the call."""
+    if type(error) is RuntimeError:
+        return str(error).startswith("guardrail rejected")
+    return type(error).__name__ == "CallBlocked" or BLOCKED in _headers(_get(error, "response"))
+
+
+def outcome(error: BaseException) -> str:
+    """How a call or a turn ends that this exception leaves."""
+    return "cancelled" if is_abort(error) else "blocked" if is_block(error) else "failed"
 
 
 def describe(error: BaseException) -> AttemptFailed:

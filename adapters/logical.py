@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from adapters import relay_llm
-from adapters.failures import is_abort
+from adapters import failures, relay_llm
 
 
 class logical_call:
@@ -72,7 +71,7 @@ class logical_call:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        outcome = "success" if error is None else "cancelled" if is_abort(error) else "failed"
+        outcome = "success" if error is None else failures.outcome(error)
         relay_llm.complete_logical_call(self.request_id, outcome=outcome)
 
     async def __aenter__(self) -> logical_call:

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from adapters import loops, relay_llm
+from adapters import failures, loops, relay_llm
 from adapters.attempt import CallCut
-from adapters.failures import is_abort
 from adapters.managed_stream import AsyncManagedLlmStream, ManagedLlmStream
 from adapters.places import place
 from adapters.sdk_wire import Exchange, Frame, Frames, ProviderStatus, Whole, is_stream
@@ -85,7 +84,7 @@ def _request(request: Any) -> Any:
         try:
             return request(*args, **kwargs)
         except BaseException as error:
-            relay_llm.complete_logical_call(call.request_id, outcome=_outcome(error))
+            relay_llm.complete_logical_call(call.request_id, outcome=failures.outcome(error))
             raise
         finally:
             _CALL.reset(token)
@@ -101,16 +100,12 @@ def _async_request(request: Any) -> Any:
         try:
             return await request(*args, **kwargs)
         except BaseException as error:
-            relay_llm.complete_logical_call(call.request_id, outcome=_outcome(error))
+            relay_llm.complete_logical_call(call.request_id, outcome=failures.outcome(error))
             raise
         finally:
             _CALL.reset(token)
 
     return wrapped
-
-
-def _outcome(error: BaseException) -> str:
-    return "cancelled" if is_abort(error) else "failed"
 
 
 def _exchange(request: Any, *, asynchronous: bool) -> Exchange | None:
@@ -275,7 +270,7 @@ class _Sender:
         except GeneratorExit:
             raise
         except BaseException as error:
-            self.ended(_outcome(error))
+            self.ended(failures.outcome(error))
             if isinstance(error, CallCut):
                 raise self.exchange.library.ReadError(str(error)) from error
             raise

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from adapters.attempt import CallFault
+from adapters.failures import BLOCKED
 from adapters.json_values import same, to_json
 from adapters.sse import Slice, Splitter
 
@@ -125,7 +126,7 @@ class Exchange:
         else:
             kind = {"message": str(error), "type": "blocked_by_intercept", "param": None, "code": key}
             body = {"error": kind}
-        return self.answer(body, status=403, headers={"x-should-retry": "false"})
+        return self.answer(body, status=403, headers={"x-should-retry": "false", BLOCKED: "true"})
 
     def sse(self, chunk: Any) -> bytes:
         """A chunk an intercept gave, as an event."""

@@ -14,7 +14,7 @@ from typing import Any
 from adapters import accumulators, exits, loops
 from adapters.attempt import Attempt
 from adapters.chunk_marks import ChunkMarks
-from adapters.failures import in_stream, is_abort
+from adapters.failures import in_stream, outcome
 from adapters.json_values import frozen, holds, to_json
 from adapters.options import StreamOptions
 from adapters.places import _MANAGED, managed
@@ -190,7 +190,7 @@ class StreamRun:
             return True
         self._ready.clear()
         self.attempt.blocked(error)
-        self._finish("cancelled" if self._closing or is_abort(error) else "failed")
+        self._finish("cancelled" if self._closing else outcome(error))
         return False
 
     def _finish(self, outcome: str) -> None:

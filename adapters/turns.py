@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 from types import TracebackType
 
+from adapters import failures
 from adapters.coordinator import SESSION_COORDINATOR
-from adapters.failures import is_abort
 from adapters.sessions import RelayTurnContext
 
 
@@ -63,7 +63,7 @@ class turn:
         current, self._turn = self._turn, None
         if current is None:
             return
-        outcome = current.outcome or ("success" if error is None else "cancelled" if is_abort(error) else "failed")
+        outcome = current.outcome or ("success" if error is None else failures.outcome(error))
         SESSION_COORDINATOR.end_turn(current, outcome=outcome)
         current.lease.host.release_managed_execution(f"turn:{self._turn_id}")
         SESSION_COORDINATOR.release_conversation(current.lease)

@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +45,8 @@ class Question:
     streaming: bool = False
     prefixes: tuple[str, ...] = ()
     asks_anew: bool = True
+    asks: tuple[Any, ...] = ()
+    """What is asked, the same for another model; the first two members also for another provider."""
     tool_results: dict[str, Any] = field(default_factory=dict)
     previous_response_id: str | None = None
     session_hint: str | None = None
@@ -56,6 +57,8 @@ class ToolCall:
     id: str
     name: str
     arguments: Any
+    complete: bool = True
+    """False where the arguments were cut or are no JSON: no client can run that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,7 @@ def read_question(api_mode: str, body: Any) -> Question:
         streaming=body.get("stream") is True,
         prefixes=tuple(prefixes),
         asks_anew=anew,
+        asks=(prefixes[-1], frozenset(results), *_frame(body, items)) if prefixes else (),
         tool_results=results,
         previous_response_id=_string(body.get("previous_response_id")),
         session_hint=_session_hint(api_mode, body),
@@ -177,6 +181,16 @@ class StreamWatch:
         self.finished |= chunk.get("type") in ("response.completed", "response.incomplete")
 
 
+def _frame(body: dict[str, Any], items: list[dict[str, Any]]) -> tuple[Any, ...]:
+    """What tells a side call (a title, a summary) from another try of the same one."""
+    digest = hashlib.blake2b(digest_size=16)
+    told = (item.get("content") for item in items if item.get("role") in ("system", "developer"))
+    for text in (body.get("system"), body.get("instructions"), *told):
+        digest.update(_said(text) + b"\x00")
+    tools = body.get("tools")
+    return digest.digest(), len(items), len(tools) if isinstance(tools, list) else 0
+
+
 def _items(api_mode: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if api_mode != RESPONSES:
         yield from _dicts(body.get("messages"))
@@ -204,7 +218,9 @@ def _tool_calls(api_mode: str, response: dict[str, Any]) -> Iterator[ToolCall]:
             for call in _dicts(message.get("tool_calls") if isinstance(message, dict) else None):
                 inner = call.get("function") or call.get("custom")
                 inner = inner if isinstance(inner, dict) else {}
-                yield _tool_call(call.get("id"), inner.get("name"), inner.get("arguments", inner.get("input")))
+                free = call.get("type") == "custom"
+                arguments = inner.get("arguments", inner.get("input"))
+                yield _tool_call(call.get("id"), inner.get("name"), arguments, free)
     elif api_mode == MESSAGES:
         for block in _dicts(response.get("content")):
             if block.get("type") == "tool_use":
@@ -213,14 +229,23 @@ def _tool_calls(api_mode: str, response: dict[str, Any]) -> Iterator[ToolCall]:
         for item in _dicts(response.get("output")):
             if item.get("type") in _CLIENT_CALLS:
                 arguments = item.get("arguments", item.get("input", item.get("action")))
-                yield _tool_call(item.get("call_id") or item.get("id"), item.get("name") or item["type"], arguments)
+                free = item["type"] != "function_call"
+                yield _tool_call(
+                    item.get("call_id") or item.get("id"), item.get("name") or item["type"], arguments, free
+                )
 
 
-def _tool_call(id: Any, name: Any, arguments: Any) -> ToolCall:
-    if isinstance(arguments, str):
-        with suppress(ValueError, RecursionError):  # cut or free text: shown as it came
+def _tool_call(id: Any, name: Any, arguments: Any, free: bool = False) -> ToolCall:
+    """`free` arguments may be any text."""
+    complete = True
+    if isinstance(arguments, str) and arguments.strip():
+        try:
             arguments = json.loads(arguments)
-    return ToolCall(_string(id) or "", _string(name) or "tool", arguments)
+        except ValueError:
+            complete = free
+        except RecursionError:
+            pass
+    return ToolCall(_string(id) or "", _string(name) or "tool", arguments, complete)
 
 
 def _session_hint(api_mode: str, body: dict[str, Any]) -> str | None:

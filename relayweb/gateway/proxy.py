@@ -63,9 +63,9 @@ class Managed:
             self.registry.answered(self.call, answer, self.tenant)
         self.call = None
 
-    def failed(self, *, retryable: bool) -> None:
+    def failed(self, *, retryable: bool, blocked: bool = False) -> None:
         if self.call is not None:
-            self.registry.failed(self.call, retryable=retryable)
+            self.registry.failed(self.call, retryable=retryable, outcome="blocked" if blocked else "failed")
             self.call = None
 
     def cancelled(self, *, retryable: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from adapters.json_values import escape
@@ -24,19 +25,22 @@ class ToolScopes:
         self._running: dict[str, Any] = {}
 
     def start(self, tool: ToolCall) -> bool:
-        """Opens a scope for a tool that an answer asks for; False when that is not possible."""
+        """Opens a scope for a tool that an answer asks for; False when that is not possible, or it cannot be run."""
         scope = self._turn.scope
-        if scope is None or not tool.id or tool.id in self._running:
+        if scope is None or not tool.complete or not tool.id or tool.id in self._running:
             return False
+        now = datetime.now(UTC)
         try:
             with scope.entered():
-                self._running[tool.id] = scope.relay.tools.call(
+                handle = scope.relay.tools.call(
                     tool.name,
                     escape(tool.arguments)[0],
                     handle=scope.handle,
                     tool_call_id=tool.id,
                     metadata=_METADATA,
+                    timestamp=now,
                 )
+            self._running[tool.id] = handle, now
         except Exception as error:
             log.warning("the tool call %s is not recorded: %s", tool.name, error)
             return False
@@ -50,20 +54,23 @@ class ToolScopes:
         return done
 
     def abandon(self) -> list[str]:
-        """Closes what is left, for no result was ever sent back; returns their ids."""
+        """Closes what is left, for no result was ever sent back; returns their ids.
+
+        Nobody knows whether they ran, or how long: their end is the time of their start.
+        """
         left = list(self._running)
         for id in left:
-            self._end(id, None, {**_METADATA, "outcome": "cancelled"})
+            self._end(id, None, {**_METADATA, "outcome": "interrupted"}, self._running[id][1])
         return left
 
-    def _end(self, id: str, result: Any, metadata: dict[str, str] | None) -> None:
-        handle, scope = self._running.pop(id), self._turn.scope
+    def _end(self, id: str, result: Any, metadata: dict[str, str] | None, at: datetime | None = None) -> None:
+        handle, scope = self._running.pop(id)[0], self._turn.scope
         if scope is None:
             return
         try:
             with scope.entered():
                 scope.relay.tools.call_end(
-                    handle, scope.relay.ToolExecutionResult(escape(result)[0]), metadata=metadata
+                    handle, scope.relay.ToolExecutionResult(escape(result)[0]), metadata=metadata, timestamp=at
                 )
         except Exception as error:
             log.warning("the end of a tool call is not recorded: %s", error)

@@ -92,6 +92,7 @@ class Call:
     id: str
     turn: Turn
     digest: bytes
+    asks: tuple[Any, ...]
     named: bool
     attempts: int = 0
     running: int = 0
@@ -139,7 +140,7 @@ class Registry:
         turn = self._turn(session, (tenant, session.id, key), caller.turn_id)
         for id in turn.tools.finish(question.tool_results):
             self._by_tool.pop((tenant, id), None)
-        call = self._call(turn, caller, digest)
+        call = self._call(turn, caller, question, digest)
         _cancel(turn)
         _cancel(call)
         call.attempts += 1
@@ -160,10 +161,10 @@ class Registry:
                     self._by_tool[tenant, tool.id] = turn
         self._settle(turn)
 
-    def failed(self, call: Call, *, retryable: bool) -> None:
-        """An attempt failed; a call that may be retried stays open for the next one."""
+    def failed(self, call: Call, *, retryable: bool, outcome: str = "failed") -> None:
+        """An attempt failed, or was `blocked`; a call that may be retried stays open for the next one."""
         call.running -= 1
-        self._hold(call, "failed", self.patience.retry if retryable or call.named else 0.0)
+        self._hold(call, outcome, self.patience.retry if retryable or call.named else 0.0)
 
     def cancelled(self, call: Call, *, retryable: bool) -> None:
         """The client hung up; some SDKs do so when their time is up, and try again."""
@@ -243,20 +244,34 @@ class Registry:
         session.turns.add(turn)
         return turn
 
-    def _call(self, turn: Turn, caller: Caller, digest: bytes) -> Call:
+    def _call(self, turn: Turn, caller: Caller, question: Question, digest: bytes) -> Call:
         if caller.request_id:
             if call := turn.calls.get(caller.request_id):
                 return call
-            call = Call(caller.request_id, turn, digest, named=True)
+            call = Call(caller.request_id, turn, digest, question.asks, named=True)
         else:
             held = [c for c in turn.calls.values() if c.digest == digest and not c.running and not c.named]
             if held and caller.retry_count != 0:
                 return next((c for c in held if c.attempts == caller.retry_count), held[-1])
             for call in held:  # the SDK gave up and the application asks again: that is another call
                 self._close(call, "failed", quietly=True)
-            call = Call(f"call-{uuid.uuid4().hex[:16]}", turn, digest, named=False)
+            if not held and (call := self._fallen_back(turn, caller, question)):
+                call.digest = digest
+                return call
+            call = Call(f"call-{uuid.uuid4().hex[:16]}", turn, digest, question.asks, named=False)
         turn.calls[call.id] = call
         return call
+
+    @staticmethod
+    def _fallen_back(turn: Turn, caller: Caller, question: Question) -> Call | None:
+        """The failed call whose question this request asks another model; a stated fallback may change its form."""
+        stated = caller.call_role == "fallback"
+        alike = 2 if stated else None
+        for call in reversed(turn.calls.values()):
+            held = call.attempts and not call.running and (stated or not call.named)
+            if held and call.asks and call.asks[:alike] == question.asks[:alike]:
+                return call
+        return None
 
     # -- closing ---------------------------------------------------------------------------------------------------
 
@@ -280,10 +295,13 @@ class Registry:
         ended_at = None if outcome == "success" else call.over_at
         with turn.relay.activate():
             relay_llm.complete_logical_call(call.id, outcome=outcome, ended_at=ended_at)
-        turn.over_at = max(filter(None, (turn.over_at, ended_at or datetime.now(UTC))))
-        turn.outcome = outcome
-        if outcome != "success":
-            turn.goes_on = False
+        over_at = ended_at or datetime.now(UTC)
+        if (
+            turn.over_at is None or over_at >= turn.over_at
+        ):  # a call that was given up late does not undo a later answer
+            turn.over_at, turn.outcome = over_at, outcome
+            if outcome != "success":
+                turn.goes_on = False
         if not quietly:
             self._settle(turn)
 
@@ -293,7 +311,7 @@ class Registry:
         if turn.ended or turn.calls:
             return
         wait = self.patience.idle if turn.goes_on else self.patience.named if turn.named else 0.0
-        if turn.outcome == "failed":
+        if turn.outcome in ("failed", "blocked"):
             wait = self.patience.failed
         if wait > 0:
             turn.timer = asyncio.get_running_loop().call_later(wait, self._end, turn, True)
@@ -301,7 +319,7 @@ class Registry:
             self._end(turn)
 
     def _end(self, turn: Turn, waited: bool = False) -> None:
-        """Closes a turn. What was waited for in vain is not part of its time, but tools that ran meanwhile are."""
+        """Closes a turn. What was waited for in vain is not part of its time."""
         _cancel(turn)
         if turn.ended:
             return
@@ -310,9 +328,8 @@ class Registry:
             _cancel(call)
             call.closed = True
         turn.calls.clear()
-        ended_at = turn.over_at if waited and not turn.goes_on else None
+        ended_at = turn.over_at if waited else None
         for id in turn.tools.abandon():
-            ended_at = None
             self._by_tool.pop((turn.key[0], id), None)
         if self._turns.get(turn.key) is turn:
             del self._turns[turn.key]

@@ -95,6 +95,8 @@ class Projection(Linking):
             self._identify(node, event, facts.read_scope(event, packed, metadata), stronger=False)
         node.end_seq, node.end_us = seq, event.at_ns // 1000
         node.end = facts.read_scope_end(event, metadata, role)
+        if role == "tool" and node.end.status == "interrupted":
+            node.end_us = None  # nobody saw it end
         if event.replaced_text:
             node.flag(FLAG.REPLACED_TEXT)
         self.ended(node)

@@ -119,9 +119,14 @@ def flag_names(row: Row) -> list[str]:
 
 
 def _duration(row: Row) -> int | None:
-    """End minus start, never negative; without an end up to the last event seen, which `derived_end` then says."""
+    """End minus start, never negative; without an end up to the last event seen, which `derived_end` then says.
+
+    Nothing is known of what was interrupted without anything seen after its start.
+    """
     end = row.end_us if row.end_us is not None else row.last_us
-    return None if row.start_us is None or end is None else max(end - row.start_us, 0)
+    if row.start_us is None or end is None or (row.status == "interrupted" and end <= row.start_us):
+        return None
+    return max(end - row.start_us, 0)
 
 
 def usage(row: Row) -> dict[str, Any]:

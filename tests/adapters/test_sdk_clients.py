@@ -356,11 +356,21 @@ def test_a_rule_that_blocks_is_a_clear_error_of_the_sdk(
     rules({"key": "budget", "action": {"type": "block", "message": "budget used up"}})
     provider = Provider()
     client = clients(openai.OpenAI, provider)
-    with turn(session="s1"), pytest.raises(openai.PermissionDeniedError, match="budget used up"):
+    with pytest.raises(openai.PermissionDeniedError, match="budget used up"), turn(session="s1"):
         client.chat.completions.create(stream=streaming, **ASK)
     assert provider.requests == []
     assert len(events.attempts()) == 1
-    assert events.outcomes() == ["failed"]
+    assert events.outcomes() == ["blocked"]
+    (end,) = events.ends("relay.turn")
+    assert end["data"]["outcome"] == "blocked"
+
+
+def test_a_blocked_call_of_anthropics_client_is_blocked_too(clients: Any, rules: Any, events: Events) -> None:
+    rules({"key": "budget", "action": {"type": "block", "message": "budget used up"}})
+    client = clients(anthropic.Anthropic, Provider())
+    with turn(session="s1"), pytest.raises(anthropic.PermissionDeniedError, match="budget used up"):
+        client.messages.create(max_tokens=9, **ASK)
+    assert events.outcomes() == ["blocked"]
 
 
 def test_an_error_of_a_custom_transport_is_not_taken_for_a_refusal(clients: Any, events: Events) -> None:

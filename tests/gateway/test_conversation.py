@@ -122,7 +122,12 @@ def test_cut_tool_arguments_are_kept_as_text():
     response = {
         "choices": [{"message": {"tool_calls": [{"id": "c", "function": {"name": "n", "arguments": '{"a": '}}]}}]
     }
-    assert read_answer(CHAT, response).tool_calls[0].arguments == '{"a": '
+    (call,) = read_answer(CHAT, response).tool_calls
+    assert call.arguments == '{"a": ' and not call.complete
+    function = response["choices"][0]["message"]["tool_calls"][0]["function"]
+    for whole in ("", "{}"):
+        function["arguments"] = whole
+        assert read_answer(CHAT, response).tool_calls[0].complete
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from relayweb.gateway.exchange import Unpacking
 from relayweb.gateway.models import Upstream
 from relayweb.gateway.upstreams import Directory, Target
 from tests.gateway.conftest import Gateway as Web
-from tests.gateway.events import recorded
+from tests.gateway.events import outcome, recorded
 from tests.gateway.inprocess import ask
 from tests.gateway.provider import CUT, HANG, Provider, Script, chat_stream
 
@@ -441,7 +441,9 @@ async def test_a_rule_blocks_an_endpoint_however_it_is_written(
     finally:
         intercepts.swap(before)
     assert answer.status == 403 and "blocked by intercept no" in answer.body.decode()
-    assert len(provider.requests) == asked and events.marks("relay.attempt_blocked")
+    assert len(provider.requests) == asked
+    assert events.attempts[-1]["end"]["metadata"]["exception.type"] == "CallBlocked"
+    assert outcome(events.calls[0]) == "blocked"
 
 
 def test_a_base_url_that_is_the_endpoint_itself_is_recorded(web: Web, provider: Provider) -> None:

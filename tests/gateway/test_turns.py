@@ -163,3 +163,56 @@ def test_whatever_happens_every_scope_is_closed_once(deeds: list[Any]) -> None:
         if event["kind"] == "scope":
             seen.setdefault(event["uuid"], []).append(event["scope_category"])
     assert all(sorted(kinds) == ["end", "start"] for kinds in seen.values())
+
+
+async def test_a_fallback_joins_the_call_that_failed_and_the_turn_is_what_it_says(registry: Registry) -> None:
+    place = {"session_id": "s", "turn_id": "t"}
+    one = begin(registry, "hi", **place)
+    registry.failed(one, retryable=True)
+    two = registry.begin(Caller(call_role="fallback", **place), question("hi"), b"another model", "a", "tests")
+    assert two is one and two.retry_count == 1
+    registry.answered(two, DONE, "a")
+    assert two.turn.outcome == "success" and not two.turn.calls
+
+
+async def test_another_model_that_is_asked_the_same_joins_as_well(registry: Registry) -> None:
+    one = begin(registry, "hi", retry_count=0)
+    registry.failed(one, retryable=True)
+    assert begin(registry, "hi", retry_count=1) is one
+    registry.failed(one, retryable=True)
+    caller = Caller(retry_count=0)
+    assert registry.begin(caller, question("hi"), b"another model", "a", "tests") is one
+
+
+@pytest.mark.parametrize("body", [{"tools": [{}]}, {"messages": [{"role": "system", "content": "a title"}]}])
+async def test_a_side_call_does_not_join_the_call_that_failed(registry: Registry, body: dict[str, Any]) -> None:
+    one = begin(registry, "hi")
+    registry.failed(one, retryable=True)
+    messages = [*body.get("messages", []), {"role": "user", "content": "hi"}]
+    side = registry.begin(Caller(), read_question(CHAT, {**body, "messages": messages}), b"side", "a", "tests")
+    assert side is not one and side.turn is one.turn
+
+
+async def test_a_call_that_is_given_up_late_does_not_undo_a_later_answer() -> None:
+    registry = Registry(Patience(retry=0.05, failed=0.02, named=0.01, session=60))
+    one = begin(registry, "hi", turn_id="t", session_id="s")
+    registry.failed(one, retryable=True)
+    await asyncio.sleep(0.001)
+    two = begin(registry, "another question", turn_id="t", session_id="s")
+    assert two.turn is one.turn and two is not one
+    registry.answered(two, DONE, "a")
+    await asyncio.sleep(0.2)
+    assert one.turn.ended and one.turn.outcome == "success"
+    await registry.close()
+
+
+async def test_a_tool_whose_arguments_were_cut_did_not_run() -> None:
+    registry = Registry(QUICK)
+    async with recorded() as events:
+        call = begin(registry, "hi")
+        cut = ToolCall("c1", "look", '{"at": ', complete=False)
+        registry.answered(call, Answer(None, (cut,), goes_on=True), "a")
+        await asyncio.sleep(0.1)
+        await registry.close()
+        await events.flushed()
+    assert not events.tools and len(events.turns) == 1

@@ -221,6 +221,21 @@ def test_a_child_that_ends_after_its_parent_is_late_whatever_came_first(record: 
     assert "late_child" in Scope.objects.get(uuid=tool).flag_names
 
 
+def test_a_tool_whose_result_the_gateway_never_saw_is_interrupted_for_an_unknown_time(record: Record) -> None:
+    flow = Flow(record)
+    tool, at = uid(), flow.tick()
+    common: Any = {"name": "look", "category": "tool"}
+    observed = {"relay.observed_by": "gateway"}
+    record(scope("end", tool, flow.turn, at, metadata={**observed, "outcome": "interrupted", **OK}, **common))
+    record(scope("start", tool, flow.turn, at, metadata=observed, data={}, **common))
+    own = uid()  # what a tool itself calls an outcome is not ours to read
+    record(scope("start", own, flow.turn, flow.tick(), data={}, **common))
+    record(scope("end", own, flow.turn, flow.tick(), data={"outcome": "failed"}, metadata=OK, **common))
+    found = {node["uuid"]: node for node in queries.turn_nodes(Turn.objects.get().uuid)}
+    assert (found[tool]["status"], found[tool]["duration_us"], found[tool]["ended_at"]) == ("interrupted", None, None)
+    assert (found[own]["status"], found[own]["duration_us"]) == ("ok", 10_000)
+
+
 def test_what_stays_open_is_interrupted_and_a_late_end_repairs_it(record: Record) -> None:
     flow = Flow(record)
     call = flow.logical()

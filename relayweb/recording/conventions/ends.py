@@ -60,7 +60,12 @@ def read_end(
     stated = as_map(data).get("outcome")
     outcome = stated if isinstance(stated, str) else first_of(metadata, "outcome", "relay.outcome")
     error = error_of(metadata)
-    status = end_status(metadata, error, None if category in ("llm", "tool") else read_outcome(outcome))
+    if category == "tool":  # what a tool gave may look like an outcome; the gateway tells that nothing came back
+        observed = metadata.get("relay.observed_by") == "gateway"
+        told = read_outcome(metadata.get("outcome")) if observed else None
+    else:
+        told = None if category == "llm" else read_outcome(outcome)
+    status = end_status(metadata, error, told)
     if status == "ok":
         error = None
         if category == "guardrail" and (error := read_block(data)):
