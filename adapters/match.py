@@ -52,9 +52,15 @@ class Match:
         """Whether everything but session and sample fits."""
         return (
             (self.stream is None or self.stream == facts.stream)
-            and _fits(self.profile, facts.profile)
-            and _fits(self.provider, facts.provider)
             and _fits(self.model, facts.model)
+            and self.fits_unread(facts)
+        )
+
+    def fits_unread(self, facts: Facts) -> bool:
+        """Whether all fits that is known of a call without its body."""
+        return (
+            _fits(self.profile, facts.profile)
+            and _fits(self.provider, facts.provider)
             and _fits(self.call_role, facts.call_role)
             and _fits(self.api_mode, facts.api_mode)
         )

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 SLOW_S = 1.0  # a rule that takes longer has failed
 MAX_FAILURES = 5  # in a row, of one revision; then it is not run any more
+
+_UNREAD = "the request's body cannot be read; send it as a JSON object, plain, gzip or zstd"
 
 _RULE_FIELDS = (
     Field("key", "text", "Short name, unique in the set.", required=True),
@@ -57,6 +59,11 @@ class Rule:
     break_chain: bool = False
     on_error: Literal["open", "closed"] = "open"
     match: Match = field(default_factory=Match)
+
+    @property
+    def is_guard(self) -> bool:
+        """Whether a call must not go without it, be it only unto the record."""
+        return self.on_error == "closed" or isinstance(self.action, Redact)
 
     @classmethod
     def parse(cls, config: Mapping[str, Any]) -> Rule:
@@ -108,7 +115,11 @@ class RuleSet:
         return cls(rules, etag)
 
     def matching(self, facts: Facts) -> list[Rule]:
-        """The enabled rules for a call, in the order they run."""
+        """The enabled rules for a call, in the order they run; where its body is not known, also those that may be."""
+        if facts.unread:
+            guards = [r for r in self.rules if r.enabled and r.is_guard and r.match.fits_unread(facts)]
+            others = self.matching(replace(facts, unread=False))
+            return [r for r in self.rules if r in guards or r in others]
         kind = (facts.profile, facts.provider, facts.model, facts.call_role, facts.api_mode, facts.stream)
         candidates = self._candidates.get(kind)
         if candidates is None:
@@ -215,6 +226,8 @@ def _run_one(rule: Rule, draft: Draft, tally: Failures) -> Stage:
     disabled = tally.disabled(rule)
     if disabled:
         return Stage(rule, "error", draft, draft, 0.0, [], disabled)
+    if draft.facts.unread and rule.on_error == "closed" and not isinstance(rule.action, Redact):
+        return Stage(rule, "error", draft, draft, 0.0, [], _UNREAD)  # the client's fault: not counted as the rule's
     started = time.perf_counter()
     error: str | None = None
     patch: list[PatchOp] = []

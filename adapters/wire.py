@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import nemo_relay
 
 from adapters import call_headers, json_patch, rules
-from adapters.actions.base import Block, Facts, Redactor
+from adapters.actions.base import Block, Facts, Redactor, Unread
 from adapters.call_headers import ExtraHeaders, changed_headers
 from adapters.carried import Carried
 from adapters.json_values import escape, json_equal, overlay, to_json
@@ -81,7 +81,7 @@ class ProviderCall:
         self.operation = self._wire.operation if self._wire else provider
         self.response_codec: Any | None = self._wire.codec() if self._wire else None
         who = _text(provider) or "", _text(model), _text(profile), _text(call_role) or "", _text(session_id)
-        self.facts = Facts(api_mode, *who, stream, _text(request_id))
+        self.facts = Facts(api_mode, *who, stream, _text(request_id), isinstance(request, Unread))
         self.decision: Decision | None = None
         self.rewrites: list[Rewrite] = []
         self.ruleset: str | None = None

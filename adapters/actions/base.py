@@ -151,6 +151,14 @@ class Facts:
     session_id: str | None = None
     stream: bool = False
     request_id: str | None = None  # of the logical call, shared by its attempts
+    unread: bool = False  # the body could not be read: model, stream and session are not known
+
+
+UNREADABLE = "unreadable_body"
+
+
+class Unread(dict[str, Any]):
+    """A request whose body is no JSON object that we can read: its text, for the record, is its member UNREADABLE."""
 
 
 @dataclass(frozen=True, slots=True)

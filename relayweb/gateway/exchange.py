@@ -14,6 +14,7 @@ import httpx2
 import msgspec
 import zstandard
 
+from adapters.actions.base import UNREADABLE, Unread
 from adapters.json_values import same
 from relayweb import conf
 from relayweb.gateway import headers as travel
@@ -22,8 +23,6 @@ from relayweb.gateway.upstreams import Target
 
 T = TypeVar("T")
 
-# What an unreadable body is recorded under; it goes out byte for byte all the same, for the provider to judge.
-UNREADABLE = "unreadable_body"
 _RETRYABLE = frozenset({408, 409, 429})
 
 
@@ -72,8 +71,9 @@ class Exchange:
         self._transports = transports
         parsed = parse(decoded(incoming.content, _coding(incoming.headers)))
         self.readable = isinstance(parsed, dict)
-        # The very object that Relay's side hands back when nothing changed it.
-        self.body: dict[str, Any] = parsed if isinstance(parsed, dict) else {UNREADABLE: _shown(incoming)}
+        # The very object that Relay's side hands back when nothing changed it. What cannot be read goes out byte for
+        # byte for the provider to judge, unless a rule that must not be passed by refuses it.
+        self.body: dict[str, Any] = parsed if isinstance(parsed, dict) else Unread({UNREADABLE: _shown(incoming)})
         self.response: httpx2.Response | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -85,6 +85,7 @@ class Exchange:
         """
         content, extra = self.incoming.content, None
         removed: set[bytes] = set()
+        kept = self.incoming.headers
         if request is not None and request is not self.body:
             extra = request.get("extra_headers")
             removed = {name.lower().encode("latin-1", "replace") for name in getattr(extra, "removed", ())}
@@ -92,7 +93,8 @@ class Exchange:
             if self.readable and not same(changed, self.body):  # 1, 1.0 and true are different bodies
                 content = dump(changed)
                 removed.add(b"content-encoding")
-        kept = [(name, value) for name, value in self.incoming.headers if name not in removed]
+                kept = [(name, _as_utf8(value) if name.lower() == b"content-type" else value) for name, value in kept]
+        kept = [(name, value) for name, value in kept if name not in removed]
         incoming = self.incoming
         if self.response is not None:  # an intercept tries again
             await self.response.aclose()
@@ -133,13 +135,13 @@ def is_event_stream(response: httpx2.Response) -> bool:
 
 
 def parse(data: bytes) -> Any:
-    """JSON with its numbers exact and its order kept; None where it is none. Bad UTF-8 is replaced, as SDKs do."""
+    """JSON with its order kept, in UTF-8, 16 or 32; None where it is none. Bad characters are replaced, as SDKs do."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         pass
     try:
-        return json.loads(data.decode("utf-8", "replace"))
+        return json.loads(_text(data))
     except (ValueError, RecursionError):
         return None
 
@@ -211,8 +213,18 @@ def _coding(headers: travel.Headers) -> str:
 
 
 def _shown(incoming: Incoming) -> str:
-    text = incoming.content[:65_536].decode("utf-8", "replace")
+    text = _text(incoming.content[:65_536])
     return text if len(incoming.content) <= 65_536 else f"{text}… ({len(incoming.content)} bytes)"
+
+
+def _text(data: bytes) -> str:
+    return data.decode(json.detect_encoding(data), "replace")
+
+
+def _as_utf8(content_type: bytes) -> bytes:
+    """The type without a charset, which is none of JSON's (RFC 8259, section 11) and may be another one."""
+    kept = (part for part in content_type.split(b";") if not part.strip().lower().startswith(b"charset="))
+    return b";".join(kept)
 
 
 def _message(body: Any) -> str | None:
@@ -222,7 +234,6 @@ def _message(body: Any) -> str | None:
 
 
 __all__ = [
-    "UNREADABLE",
     "Exchange",
     "Incoming",
     "ProviderError",
