@@ -300,7 +300,7 @@ class Store:
     def _piece(self, value: bytes, kind: int, loose: bool = False) -> Piece:
         if self._same is not None and histories.STAND_IN in value:
             self._stray = True
-        if loose and masking.suspects_credentials(value):
+        if loose and (masking.suspects_credentials(value) or masking.suspects_names(value)):
             value = masking.mask(value, loose=True)
         digest = sha256(value).digest()[:16]
         piece = self._known.get(digest) or self._unnumbered.get(digest)

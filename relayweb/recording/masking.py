@@ -1,7 +1,8 @@
 """Secrets, masked once at the door: names are kept, values are not.
 
 Two rules. A member whose name stands for a secret loses its value, at any depth. In headers, metadata and error texts,
-anything that looks like a credential goes, whatever its name. Message text is left alone.
+anything that looks like a credential goes, whatever its name; so do the values of headers in pairs, of parameters of
+addresses, and inside texts that are JSON themselves. Message text is left alone.
 
 Almost nothing that arrives holds a secret, so a prefilter of plain substring searches decides; only what it suspects
 is parsed. It runs on new content only: `content.Store` recognises what it has stored before. Any doubt counts as
@@ -36,17 +37,27 @@ _NAMES = frozenset(
         "authtoken",
         "xauthtoken",
         "xrelaytoken",
-        "clientsecret",
-        "secretaccesskey",
         "bearertoken",
     )
 )
+_ENDINGS = ("apikey", "accesskey", "accesstoken", "securitytoken", "sessiontoken", "clientsecret")
 _NO_LETTER = re.compile(r"[^a-z0-9]+")
 _CREDENTIAL = re.compile(
     r"(?i:(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,})"
     r"|\bsk-[A-Za-z0-9_-]{8,}"
     r"|\bAKIA[0-9A-Z]{12,}"
     r"|\brw_(?:ingest|gateway|read)_[A-Za-z0-9_-]{20,}"
+)
+_SAID = r"(?:api[_-]?key|access[_-]?key|token|secret|password|signature|credential)"
+# In an address the parameters named so and the password; in a text around it the members of JSON.
+_PARAMETER = re.compile(rf"(?i:([?&;](?:[a-z0-9_.-]{{0,40}}{_SAID}|key|sig|auth)=)[^\s&;#\"'<>\\]+)")
+_USER = re.compile(
+    r"(://[^\s/:@\"'<>]{0,200}:)(?:[^\s/@\"'<>]+(?=@)|[^\s/@\"'<>]{80,})"
+)  # no port is so long: its @ was cut off
+_MEMBER = re.compile(
+    rf"(?i:(\\{{0,9}}[\"'][a-z0-9_.-]{{0,40}}(?:{_SAID}|authorization|cookie)\\{{0,9}}[\"']\s{{0,9}}[:,=]\s{{0,9}}"
+    rf"(?:\\{{0,9}}[\"']value\\{{0,9}}[\"']\s{{0,9}}:\s{{0,9}})?\\{{0,9}}[\"'])"
+    r"[^\"'\\]+)"
 )
 # JWTs are looked for in whole runs of their characters, each once: an expression that begins at any "eyJ" takes time
 # with the square of the text, hours for a hostile megabyte.
@@ -61,7 +72,7 @@ FAILURE_MARKS = frozenset(("relay.attempt_failed", "relay.attempt_blocked"))
 def is_secret_name(name: str) -> bool:
     """Whether a member of this name, or an attribute like `http.request.header.x-api-key`, holds a secret."""
     last = _NO_LETTER.sub("", name.lower().rpartition(".")[2])
-    return last in _NAMES or last.endswith("apikey") or _NO_LETTER.sub("", name.lower()) in _NAMES
+    return last in _NAMES or last.endswith(_ENDINGS) or _NO_LETTER.sub("", name.lower()) in _NAMES
 
 
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -72,7 +83,7 @@ _SMALL = 512  # bytes: below, looking for all names at once is faster than looki
 def is_loose(name: str) -> bool:
     """Whether any credential is masked under a member of this name."""
     lower = name.lower()
-    return lower in _LOOSE_MEMBERS or lower.startswith("exception.")
+    return lower in _LOOSE_MEMBERS or lower.endswith("headers") or lower.startswith("exception.")
 
 
 def suspects_names(text: bytes) -> bool:
@@ -110,8 +121,12 @@ def _has_secret_member(text: bytes) -> bool:
         values = [bytes(value) for value in members.values()]
         if not _are_all(text, members):
             return _holds_secret_name(text.lower())
+        if any(_is_secret_text(members[name]) for name in _NAMED.intersection(members)):
+            return True
     elif first == b"[":
         values = [bytes(value) for value in _raw_array(text)]
+        if len(values) == 2 and _is_secret_text(values[0]):
+            return True
     else:
         return False
     for value in values:
@@ -120,6 +135,18 @@ def _has_secret_member(text: bytes) -> bool:
             if found:
                 return True
     return False
+
+
+_NAMES_ONLY = frozenset(("required", "enum"))
+"""Members whose lists hold names, never a name and its value."""
+_NAMED = frozenset(("name", "key", "header"))
+"""Members that give the name of a header whose value is a member `value`."""
+
+
+def _is_secret_text(value: bytes | msgspec.Raw) -> bool:
+    """Whether this JSON value is a text that is the name of a secret."""
+    text = bytes(value)
+    return text[:1] == b'"' and len(text) < 100 and is_secret_name(load(text))
 
 
 def _are_all(text: bytes, members: Mapping[str, bytes | msgspec.Raw]) -> bool:
@@ -141,9 +168,37 @@ def suspects_credentials(text: bytes) -> bool:
 
 def _holds_credential(lower: bytes) -> bool:
     """Of a text in small letters."""
-    return max(map(lower.find, _CREDENTIAL_SIGNS)) >= 0
+    if max(map(lower.find, _CREDENTIAL_SIGNS)) >= 0:
+        return True
+    # Single characters first: most texts have none of them, and such a search costs next to nothing.
+    return (
+        (b"@" in lower and _USER_SIGN.search(lower) is not None)
+        or (b"=" in lower and max(map(lower.find, _PARAMETER_SIGNS)) >= 0)
+        or (b'\\"' in lower and max(map(lower.find, _MEMBER_SIGNS)) >= 0)
+        or (b"'" in lower and _holds_quoted_name(lower))
+    )
 
 
+def _holds_quoted_name(lower: bytes) -> bool:
+    return any(sign[:-1] + b"'" in lower for sign in _MEMBER_SIGNS)
+
+
+_USER_SIGN: Final = re.compile(rb":\\?/\\?/")
+_PARAMETER_SIGNS: Final = (
+    b"key=",
+    b"token=",
+    b"secret=",
+    b"password=",
+    b"signature=",
+    b"credential=",
+    b"sig=",
+    b"auth=",
+)
+# With the backslash of the quote that ends the name.
+_MEMBER_SIGNS: Final = (
+    *(b"key\\", b"token\\", b"secret\\", b"password\\", b"signature\\", b"credential\\"),
+    *(b"authorization\\", b"cookie\\"),
+)
 _CREDENTIAL_SIGNS: Final = (b"\\u00", b"earer", b"basic", b"sk-", b"akia", b"eyj", b"rw_")
 
 
@@ -179,6 +234,8 @@ _LONG = 100_000  # bytes: to take a longer event apart costs more than to look t
 def mask_text(text: str) -> str:
     """The text without what looks like a credential."""
     text = _CREDENTIAL.sub(lambda m: (m[1] or "") + MASK, text)
+    for told in (_PARAMETER, _USER, _MEMBER):
+        text = told.sub(rf"\1{MASK}", text)
     return _RUN.sub(lambda m: _without_jwts(m[0]), text) if "eyJ" in text else text
 
 
@@ -255,20 +312,37 @@ def _mask(text: bytes, loose: bool, parent: str, everything: bool) -> bytes:
     if first == b"{":
         members = _raw_object(text)
         masked = {k: _mask_member(k, bytes(v), loose, parent, everything) for k, v in members.items()}
+        if loose and "value" in masked and any(_is_secret_text(members[k]) for k in _NAMED.intersection(members)):
+            masked["value"] = _mask(masked["value"], loose, parent, True)
         return text if _are_all(text, members) and masked == _texts(members) else _object(masked)
     if first == b"[":
         items = [bytes(v) for v in _raw_array(text)]
-        kept = [_mask(v, loose, parent, everything) for v in items]
+        if loose and len(items) == 2 and parent not in _NAMES_ONLY and _is_secret_text(items[0]):
+            kept = [items[0], _mask(items[1], loose, parent, True)]
+        else:
+            kept = [_mask(v, loose, parent, everything) for v in items]
         return text if kept == items else b"[" + b",".join(kept) + b"]"
     if first == b'"':
         if everything:
             return _MASKED if len(text) > 2 else text
         if loose:
             value = load(text)
-            clean = mask_text(value)
+            clean = mask_text(_mask_inner(value))
             return text if clean == value else json.dumps(clean).encode()
         return text
     return _MASKED if everything and first in b"-0123456789" else text
+
+
+def _mask_inner(text: str) -> str:
+    """A text that is a JSON object or array, with the secrets inside masked; any other as it is."""
+    if not text.startswith(("{", "[")):
+        return text
+    try:
+        inner = text.encode()
+        masked = _mask(inner, True, "", False)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return text
+    return masked.decode() if masked.count(MASK.encode()) > inner.count(MASK.encode()) else text
 
 
 def _mask_member(name: str, text: bytes, loose: bool, parent: str, everything: bool) -> bytes:

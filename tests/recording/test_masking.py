@@ -87,6 +87,55 @@ def test_credentials_are_masked_in_headers_metadata_and_error_texts(record: Reco
     assert not leaks()
 
 
+PLACES: list[Any] = [
+    [["accept", "*/*"], ["x-api-key", "PLANTED"]],
+    [["cookie", "PLANTED"]],
+    [{"name": "x-api-key", "value": "PLANTED"}, {"name": "accept", "value": "*/*"}],
+    {"x-amz-security-token": "PLANTED", "AWS_SECRET_ACCESS_KEY": "PLANTED", "aws_session_token": "PLANTED"},
+    "GET https://x.example/v1?api_key=PLANTED&n=1",
+    "GET https://x.example/v1?n=1&token=PLANTED",
+    "GET https://x.example/v1?key=PLANTED",
+    "postgres://user:PLANTED@db.example/x",
+    json.dumps({"api_key": "PLANTED", "n": 1}),
+    json.dumps({"headers": [["cookie", 'PLANTED"PLANTED']]}, indent=1),
+    json.dumps({"deep": json.dumps({"password": "PLANTED"})}),
+    "refused: " + json.dumps({"api_key": "PLANTED"}),
+    "refused: " + str({"x-relay-token": "PLANTED"}),
+]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+@pytest.mark.parametrize("size", [0, 2_000])
+def test_secrets_in_pairs_addresses_and_json_texts_of_headers_metadata_and_errors(
+    record: Record, place: Any, size: int
+) -> None:
+    uuid = streams.uid()
+    planted = json.loads(json.dumps(place).replace("PLANTED", CANARY + "x" * size))
+    headers = planted if isinstance(planted, list | dict) else {"x-custom": planted}
+    data = {"content": {"messages": []}, "headers": headers, "extra_headers": headers}
+    failed = {**streams.FAILED, "otel.status_description": str(planted), "x": [planted], "fill": "y" * size}
+    record(
+        streams.scope("start", uuid, None, 1, category="llm", data=data, metadata={"a": planted, "kept": "yes"}),
+        streams.mark("relay.attempt_failed", uuid, 2, {"status": 401, "message": str(planted), "body": planted}),
+        streams.scope("end", uuid, None, 3, category="llm", data={"error": {"message": planted}}, metadata=failed),
+    )
+    assert not leaks()
+    assert any(b'"kept":"yes"' in text for text in texts())
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"note": '{ "n": 1.50, "a": [1,  2] }', "mail": "a@b.example", "see": "https://x.example/?q=1&n=2"},
+        {"schema": {"required": ["api_key", "password"], "enum": ["token", "cookie"]}},
+        {"tags": [["tokens", "1"]], "prompt_tokens": 3, "said": 'the "key" is "here"'},
+    ],
+)
+def test_what_only_resembles_a_secret_keeps_its_text(metadata: dict[str, Any]) -> None:
+    text = json.dumps({"metadata": metadata}, separators=(",", ":")).encode()
+    assert masking.mask(text) == text
+
+
 def test_message_text_is_left_alone(record: Record) -> None:
     event = streams.scope(
         "start", streams.uid(), None, 1, category="llm", data=streams.request("use sk-abcdefgh12345678")
@@ -156,7 +205,27 @@ def test_names_that_end_with_that_of_a_key_are_secret(name: str) -> None:
     assert masking.suspects_names(text) and CANARY.encode() not in masking.mask(text)
 
 
-@pytest.mark.parametrize("part", ["-eyJabcdef", "eyJ.", "bearer ", "sk-", "basic\t\t", "AKIA", "rw_read_", "-eyJab.a"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "-eyJabcdef",
+        "eyJ.",
+        "bearer ",
+        "sk-",
+        "basic\t\t",
+        "AKIA",
+        "rw_read_",
+        "-eyJab.a",
+        "?a",
+        "&token",
+        "://a:",
+        "a@:",
+        "\\",
+        '"a',
+        "'key':",
+        "?key=",
+    ],
+)
 def test_hostile_text_takes_time_in_proportion_to_its_length(part: str) -> None:
     began = time.process_time()
     masking.mask_text(part * (1_000_000 // len(part)))
