@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from tests.browser.conftest import ARTIFACTS, until
+from tests.browser.test_turn_list import events, token  # noqa: F401 (a fixture)
 from tests.served import PROJECT
 
 
@@ -115,3 +118,46 @@ def test_a_broken_connection_comes_back_without_loss(page: Any) -> None:
         """() => { const { model: m } = relayTurn; return [...m.order].every((i) => m.kind[i] !== 1 || !m.col.chunk_count[i]
              || m.chunks.get(i)?.count === m.col.chunk_count[i]); }""",
     )
+
+
+def test_the_open_answer_catches_up_after_a_lost_connection_without_gaps_or_doubles(
+    site: Any,
+    token: str,  # noqa: F811
+    page: Any,
+) -> None:
+    begun = events("Tell me", f"lost-{uuid.uuid4().hex[:6]}", ended=False)
+    turn, call = begun[0]["uuid"], begun[1]["uuid"]
+    number = iter(range(1000))
+
+    def say(*words: str) -> None:
+        told = []
+        for word in words:
+            k, at = next(number), datetime.now(UTC).isoformat().replace("+00:00", "Z")
+            content = {"first": k, "chunks": [{"choices": [{"index": 0, "delta": {"content": word}}]}]}
+            mark = {"kind": "mark", "atof_version": "0.1", "parent_uuid": call, "timestamp": at, "metadata": {}}
+            told.append({**mark, "uuid": str(uuid.uuid4()), "name": "llm.chunk", "data": {"chunk_index": k}})
+            told.append({**mark, "uuid": str(uuid.uuid4()), "name": "relay.chunks", "data": content})
+        site.send(told, token)
+
+    begun[1]["category_profile"] |= {"streaming": True, "api_mode": "chat_completions"}
+    site.send(begun, token)
+    say("one ", "two ")
+    page.goto(f"/turns/{turn}/?s={call}&tab=response")
+    shown = "(wanted) => document.querySelector('.livetext')?.textContent === wanted"
+    until(page, shown, "one two ")
+    say("three ")
+    until(page, shown, "one two three ")
+    page.evaluate(
+        """() => { const { live } = relayTurn; const { onFrame } = live; globalThis.Real = WebSocket;
+             live.onFrame = (frame) => { globalThis.resynced ||= frame.resync; onFrame(frame); };
+             globalThis.WebSocket = class { constructor() { setTimeout(() => this.onclose?.({ code: 1006 })); } send() {} close() {} };
+             live.socket.close(); }"""
+    )
+    page.wait_for_timeout(700)
+    say("four ", "five ")
+    assert page.evaluate(shown, "one two three ")
+    page.evaluate("() => { globalThis.WebSocket = globalThis.Real; }")
+    until(page, "() => globalThis.resynced")
+    until(page, shown, "one two three four five ")
+    say("six")
+    until(page, shown, "one two three four five six")

@@ -83,16 +83,16 @@ test("chunks are taken in order, once, and those that come too early wait for th
   assert.deepEqual([...chunks.k.slice(0, 4)], [1, 1, 0, 0]);
 });
 
-test("a chunk whose content comes later gets its kind then, and its text is heard once", () => {
+test("a chunk whose content comes later gets its kind then, and its text is told with its number", () => {
   const m = model();
   m.apply(chunkFrame([0], ["o"]));
   const chunks = m.chunks.get(m.find("a3"));
   const heard = [];
-  chunks.listen = (text) => heard.push(text);
-  m.apply(chunkFrame([0, 1], ["t", "t"], { text: ["Hello", " you"] }));
+  chunks.listen = (k, text) => heard.push([k, text]);
   m.apply(chunkFrame([0, 1], ["t", "t"], { text: ["Hello", " you"] }));
   assert.equal(chunks.k[0], 0);
-  assert.deepEqual(heard, ["Hello", " you"]);
+  m.apply(chunkFrame([2], ["o"], { text: [null] }));
+  assert.deepEqual(heard, [[0, "Hello"], [1, " you"], [2, ""]]);
 });
 
 test("a stall is a gap over five times the median and a quarter of a second", () => {

@@ -34,7 +34,8 @@ function chart(figure, answer, told, palette) {
       height: 150,
       cursor: { points: { size: 6 }, drag: { x: false, y: false }, sync: { key: "statistics" } },
       legend: { show: true, live: true },
-      scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
+      // A bar stands on its bucket, which goes on after its beginning: the newest, too.
+      scales: { x: { range: (_, from, to) => [from, to + told.width_us / 1e6] }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
       padding: [10, 22, 0, 0],
       axes: [{ ...axis, size: 24, gap: 4, values: (_, ticks) => ticks.map(moments) }, { ...axis, size: 58, gap: 6, values: (_, ticks) => ticks.map(said) }],
       series: [

@@ -1,6 +1,6 @@
 // The inspector: fragments made by the server, one for each scope, tab and form. Here is only what moves: loading, replay, live text.
 import { span } from "../format.js";
-import { LLM } from "./model.js";
+import { Growing } from "./growing.js";
 import { element } from "./tree.js";
 import "./strip.js";
 
@@ -79,7 +79,7 @@ export class Inspector {
   /** Gives the strip its stream, and running text its listener. */
   async connect() {
     const strip = this.host.querySelector("relay-strip");
-    this.listenTo(null);
+    this.listenTo(null, null);
     if (!strip) return;
     const stream = await this.page.stream(strip.dataset.attempt);
     if (stream && strip.isConnected) strip.show(stream);
@@ -89,15 +89,16 @@ export class Inspector {
 
   listenTo(uuid, into) {
     const { model } = this.page;
-    if (this.heard) this.heard.listen = undefined;
+    if (this.heard) this.heard.chunks.listen = undefined;
+    // The fragment holds what had arrived when it was made; after a lost connection the text goes on where it was.
+    const next = into && this.heard?.into === into ? this.heard.text.next : Number(into?.dataset.from ?? 0);
     this.heard = null;
-    if (!uuid) return;
-    const chunks = model.chunks.get(model.find(uuid));
+    const chunks = uuid ? model.chunks.get(model.find(uuid)) : null;
     if (!chunks) return;
-    this.heard = chunks;
-    // The fragment holds what had arrived when it was made; what is older than that is not heard again.
-    chunks.heard = Math.max(Number(into.dataset.from ?? 0), 0);
-    chunks.listen = (text, kind) => appendText(into, text, kind);
+    const text = new Growing(next, (said, kind) => appendText(into, said, kind), () => this.page.texts(uuid));
+    this.heard = { chunks, into, text };
+    chunks.listen = (k, said, kind) => text.hear(k, said, kind);
+    if (chunks.count > next) text.fill();
   }
 
   /** Called after each frame: what is selected may have grown or ended. */
@@ -105,9 +106,9 @@ export class Inspector {
     const { model, state } = this.page;
     const i = model.find(state.s ?? "");
     if (i < 0) return;
-    if (chunks && model.kind[i] === LLM) this.refreshStrip();
+    if (chunks) this.refreshStrip();
     if (!nodes) return;
-    const said = JSON.stringify([model.status[i], model.col.rewrites[i]?.length, model.col.finish_reason[i], model.col.name[i], model.children(i).length, model.endUs[i]]);
+    const said = JSON.stringify([model.status[i], model.col.rewrites[i]?.length, model.col.finish_reason[i], model.col.name[i], model.children(i).length, model.endUs[i], this.named()]);
     const before = this.said;
     this.said = said;
     if (before === undefined || (before === said && this.saidOf === state.s)) {
@@ -116,6 +117,12 @@ export class Inspector {
     }
     if (this.saidOf === state.s) this.refresh();
     this.saidOf = state.s;
+  }
+
+  /** The state of the scopes that the panel links to: a tool may end after the answer that asked for it. */
+  named() {
+    const { model } = this.page;
+    return Array.from(this.host.querySelectorAll("[data-select]"), (link) => model.status[model.find(link.dataset.select)]).join("");
   }
 
   refresh() {
@@ -134,10 +141,8 @@ export class Inspector {
     if (stream && !this.replaying) strip.show(stream);
     const count = this.host.querySelector("[data-chunk-count]");
     if (stream && count) count.textContent = String(stream.count);
-    if (!this.heard) {
-      const live = this.host.querySelector("[data-live-text]");
-      if (live) this.listenTo(strip.dataset.attempt, live);
-    }
+    const live = this.host.querySelector("[data-live-text]");
+    if (live && (!this.heard || this.heard.chunks !== this.page.model.chunks.get(this.page.model.find(strip.dataset.attempt)))) this.listenTo(strip.dataset.attempt, live);
   }
 
   set(changes) {

@@ -194,7 +194,7 @@ export class TurnModel {
       const i = this.index.get(attempt[row]);
       if (i === undefined) continue;
       const chunks = this.chunksOf(i);
-      const chunk = { at: columns.at_us[row], kind: CHUNK_LETTER[columns.kind?.[row]] ?? 3, size: columns.size?.[row] ?? 0, text: columns.text?.[row] ?? null };
+      const chunk = { at: columns.at_us[row], kind: CHUNK_LETTER[columns.kind?.[row]] ?? 3, size: columns.size?.[row] ?? 0, text: columns.text ? columns.text[row] ?? "" : null };
       if (index[row] > chunks.count) {
         chunks.stale = true;
         if (chunks.early.size < EARLY) chunks.early.set(index[row], chunk);
@@ -212,7 +212,7 @@ export class TurnModel {
   chunksOf(i) {
     let chunks = this.chunks.get(i);
     if (!chunks) {
-      chunks = { t: new Float64Array(64), k: new Uint8Array(64), n: new Uint32Array(64), count: 0, heard: 0, stale: false, early: new Map() };
+      chunks = { t: new Float64Array(64), k: new Uint8Array(64), n: new Uint32Array(64), count: 0, stale: false, early: new Map() };
       this.chunks.set(i, chunks);
     }
     return chunks;
@@ -228,9 +228,7 @@ export class TurnModel {
     }
     if (size) chunks.n[k] = size;
     if (kind !== 3) chunks.k[k] = kind;
-    if (text === null || k < chunks.heard) return;
-    chunks.heard = k + 1;
-    chunks.listen?.(text, kind);
+    if (text !== null) chunks.listen?.(k, text, kind);
   }
 
   find(uuid) {

@@ -108,6 +108,7 @@ function apply(frame) {
     asked.clear();
   }
   const done = model.apply(frame);
+  done.chunks ||= frame.resync;
   if (frame.turn) head.show();
   spread(done);
 }

@@ -1,0 +1,42 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Growing } from "../../../relayweb/ui/static/relayweb/turn/growing.js";
+
+const pieces = ["a", null, "c", "d", "e"].map((text) => ({ text, kind: "t" }));
+
+function growing(next, all) {
+  let said = "";
+  const text = new Growing(next, (piece) => { said += piece; }, all);
+  return { text, said: () => said };
+}
+
+test("pieces are said in order and once", () => {
+  const { text, said } = growing(1, () => assert.fail("nothing is missing"));
+  for (const k of [0, 1, 1, 2, 3, 2]) text.hear(k, pieces[k].text, 0);
+  assert.equal(said(), "cd");
+});
+
+test("what was missed is asked for, while more comes", async () => {
+  let answer;
+  const { text, said } = growing(0, () => new Promise((done) => { answer = done; }));
+  text.hear(0, "a", 0);
+  text.hear(3, "d", 0);
+  text.hear(4, "e", 0);
+  assert.equal(said(), "a");
+  answer(pieces.slice(0, 4));
+  await new Promise((done) => setTimeout(done));
+  assert.equal(said(), "acde");
+  text.hear(5, "f", 0);
+  assert.equal(said(), "acdef");
+});
+
+test("a failure to ask leaves the text as it is, and the next piece asks again", async () => {
+  let asked = 0;
+  const { text, said } = growing(0, async () => { asked += 1; if (asked === 1) throw new Error("gone"); return pieces; });
+  text.hear(2, "c", 0);
+  await new Promise((done) => setTimeout(done));
+  assert.equal(said(), "");
+  text.hear(3, "d", 0);
+  await new Promise((done) => setTimeout(done));
+  assert.equal(said(), "acde");
+});
