@@ -16,7 +16,7 @@ from adapters.actions import ACTIONS
 from adapters.actions.base import Action, Block, Draft, Effect, Facts, Fault, Field, Redactor, Respond, RuleError
 from adapters.actions.redact import Redact
 from adapters.call_headers import changed_headers
-from adapters.json_values import canonical, escape, holds
+from adapters.json_values import canonical, escape, holds, visible
 from adapters.marks import PatchOp, Result, Rewrite
 from adapters.match import Match
 
@@ -84,6 +84,33 @@ class Rule:
         if not isinstance(kind, str) or kind not in ACTIONS:
             raise RuleError("action.type", f"must be one of {', '.join(ACTIONS)}, is {kind!r}")
         return cls(**values, match=Match.parse(match), action=ACTIONS[kind].parse(action))
+
+    @classmethod
+    def check(cls, config: Mapping[str, Any]) -> None:
+        """Raises RuleError for a config that must not be stored anew: one without a rule, or whose text is none."""
+        cls.parse(config)
+        for place, value in (("action", config["action"]), ("match", config.get("match") or {}), ("", config)):
+            for name, member in value.items():
+                if place or name not in ("action", "match"):
+                    _check_texts(f"{place}.{name}" if place else name, member)
+
+
+def _check_texts(place: str, value: Any) -> None:
+    """What neither UTF-8 nor every database can hold is refused wherever it stands."""
+    texts, left = [], [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, str):
+            texts.append(item)
+        elif isinstance(item, Mapping):
+            left += [*item, *item.values()]
+        elif isinstance(item, (list, tuple)):
+            left += item
+    for text in texts:
+        if (shown := visible(text)) != text:
+            raise RuleError(place, f"holds half a surrogate pair, which is no character: {shown[:80]!r}; take it out")
+        if "\0" in text:
+            raise RuleError(place, f"holds the character U+0000: {text[:80]!r}; take it out")
 
 
 class RuleSet:

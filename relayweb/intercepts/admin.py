@@ -14,14 +14,23 @@ from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from adapters.intercepts import ACTIONS, Rule, RuleError
+from adapters.json_values import visible
 from relayweb.access.permissions import may_edit_intercepts, may_view
 from relayweb.intercepts import backtest, changes, effects, publish, transfer, trial
-from relayweb.intercepts.forms import ConfigForm
+from relayweb.intercepts.forms import ConfigForm, one_or_more
 from relayweb.intercepts.models import InterceptConfig, Revision, Value
 from relayweb.recording.query_language import QueryError
 
 LIST = "admin:intercepts_interceptconfig_changelist"
 CHANGE = "admin:intercepts_interceptconfig_change"
+
+
+class Page(TemplateResponse):
+    """A page that may show half characters, which were stored before they were refused."""
+
+    @property
+    def rendered_content(self) -> str:
+        return visible(super().rendered_content)
 
 
 @admin.register(InterceptConfig)
@@ -68,9 +77,7 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def page(self, request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
         everywhere = self.admin_site.each_context(request)
         may_edit = may_edit_intercepts(request.user)
-        return TemplateResponse(
-            request, f"intercepts/{template}", {**everywhere, "title": title, "may_edit": may_edit, **context}
-        )
+        return Page(request, f"intercepts/{template}", {**everywhere, "title": title, "may_edit": may_edit, **context})
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         configs = list(InterceptConfig.objects.all())
@@ -234,7 +241,7 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         revision = get_object_or_404(Revision, key=config.key, number=number, value__isnull=False)
         value = cast(Value, revision.value)
         try:
-            Rule.parse(value)
+            Rule.check(value)
         except RuleError as error:
             messages.error(request, f"r{number} cannot come back as it was: {error}")
             return redirect(CHANGE, pk)
@@ -312,5 +319,5 @@ def match_words(match: dict[str, Any]) -> str:
         elif name == "sample":
             words.append(f"{item:g} %")
         elif item:
-            words.append(f"{name.replace('call_role', 'role').replace('_', ' ')} {', '.join(item)}")
+            words.append(f"{name.replace('call_role', 'role').replace('_', ' ')} {', '.join(one_or_more(item))}")
     return " · ".join(words) or "every call"

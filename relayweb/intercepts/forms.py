@@ -1,12 +1,13 @@
 """The form of a config. Its fields are drawn from what the rule and its action say of themselves (adapters.intercepts).
 
-What people type becomes plain data and is judged by Rule.parse alone, so the form, an import and a file in a repository
+What people type becomes plain data and is judged by Rule.check alone, so the form, an import and a file in a repository
 are checked by the same code and fail with the same words.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from django import forms
@@ -24,7 +25,7 @@ def to_text(kind: str, value: Any) -> Any:
     if value is None:
         return False if kind == "bool" else ""
     if kind == "list":
-        return "\n".join(value)
+        return "\n".join(one_or_more(value))
     if kind == "mapping":
         return "\n".join(f"{name}: {text}" for name, text in value.items())
     if kind == "json_object":
@@ -263,7 +264,7 @@ class ConfigForm(forms.Form):
         if self.errors:
             return data
         try:
-            Rule.parse(value)
+            Rule.check(value)
         except RuleError as error:
             self.add_error(self.field_for(error.field), sentence(error.message))
         self.value = value
@@ -311,10 +312,8 @@ def initial(value: Value) -> dict[str, Any]:
     match, action = value["match"], value["action"]
     data = {name: value[name] for name in ("title", "key", "enabled", "mode", "priority", "break_chain", "on_error")}
     for name in ("profile", "provider", "model", "call_role", "session"):
-        globs = match.get(name) or []
-        data[f"match_{name}"] = " ".join([globs] if isinstance(globs, str) else globs)
-    modes = match.get("api_mode") or []
-    data["match_api_mode"] = modes if isinstance(modes, str) else (modes[0] if modes else "")
+        data[f"match_{name}"] = " ".join(one_or_more(match.get(name) or []))
+    data["match_api_mode"] = next(iter(one_or_more(match.get("api_mode") or [])), "")
     stream = match.get("stream")
     data["match_stream"] = "" if stream is None else "true" if stream else "false"
     data["match_sample"] = to_text("number", match.get("sample", 100))
@@ -323,8 +322,15 @@ def initial(value: Value) -> dict[str, Any]:
     for spec in kind.fields if kind else ():
         if spec.name in action:
             choices = spec.kind == "list" and spec.choices
-            data[f"action_{spec.name}"] = list(action[spec.name]) if choices else to_text(spec.kind, action[spec.name])
+            data[f"action_{spec.name}"] = (
+                one_or_more(action[spec.name]) if choices else to_text(spec.kind, action[spec.name])
+            )
     return data
+
+
+def one_or_more(value: str | Iterable[str]) -> list[str]:
+    """A list of texts, which files may also give as one text."""
+    return [value] if isinstance(value, str) else list(value)
 
 
 def sentence(text: str) -> str:

@@ -15,6 +15,7 @@ import tomli_w
 from django.db import transaction
 
 from adapters.intercepts import Rule, RuleError
+from adapters.json_values import visible
 from relayweb.intercepts.models import InterceptConfig, Value
 
 Format = Literal["toml", "json"]
@@ -38,8 +39,8 @@ class FileError(ValueError):
     """A file that cannot be taken; `problems` names each place and what is wrong there. Nothing of it is applied."""
 
     def __init__(self, problems: list[str]) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = problems
+        self.problems = [visible(problem) for problem in problems]
+        super().__init__("; ".join(self.problems))
 
 
 def dump(values: Iterable[Value], form: Format) -> str:
@@ -50,12 +51,17 @@ def dump(values: Iterable[Value], form: Format) -> str:
     """
     document = {"intercepts": list(values)}
     if form == "json":
-        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        return visible(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
     try:
-        return tomli_w.dumps(document, multiline_strings=True)
+        text = tomli_w.dumps(document, multiline_strings=True)
     except TypeError:
         keys = [v["key"] for v in document["intercepts"] if _holds_null(v)]
         raise FileError([f"{', '.join(keys)}: holds null, which TOML cannot say; export as JSON"]) from None
+    if visible(text) != text:  # stored before such text was refused
+        said = {v["key"]: json.dumps(v, ensure_ascii=False) for v in document["intercepts"]}
+        keys = [key for key, text in said.items() if visible(text) != text]
+        raise FileError([f"{', '.join(keys)}: holds half a character, which TOML cannot say; export as JSON"])
+    return text
 
 
 def load(text: str, form: Format | None = None) -> list[Value]:
@@ -93,7 +99,7 @@ def _checked(rows: list[Any]) -> list[Value]:
         name = row.get("key") if isinstance(row, dict) else None
         where = f"intercepts[{index}]" + (f" ({name})" if name else "")
         try:
-            Rule.parse(row)
+            Rule.check(row)
             value: Value = {**DEFAULTS, "match": {}, **{k: v for k, v in row.items() if k != "revision"}}
             if value["key"] in seen:
                 raise RuleError("key", f"{value['key']!r} is used twice")

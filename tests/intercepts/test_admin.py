@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from django.urls import reverse
 
 from adapters import intercepts
+from relayweb.intercepts import transfer
 from relayweb.intercepts.models import InterceptConfig, Revision
 from tests.people import signed_in
 
@@ -138,3 +141,14 @@ def test_pages_carry_no_inline_script_or_style(value):
         page = operator.get(LIST + path).content.decode()
         assert " style=" not in page and "<style" not in page and "onclick" not in page, path
         assert "<script>" not in page, path
+
+
+def test_one_text_of_a_file_in_the_place_of_a_list_is_one_text_everywhere(value):
+    action = {"type": "redact", "pii": "email", "patterns": "secret"}
+    [stored] = transfer.load(json.dumps([{**value, "match": {"session": "zz-blk*"}, "action": action}]))
+    config = InterceptConfig.publish(stored, "ann")
+    operator = signed_in("operator")
+    assert "session zz-blk*" in operator.get(LIST).content.decode()
+    form = operator.get(f"{LIST}{config.pk}/change/").context["form"]
+    shown = [form.initial[name] for name in ("match_session", "action_pii", "action_patterns")]
+    assert shown == ["zz-blk*", ["email"], "secret"]
