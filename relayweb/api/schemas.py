@@ -220,7 +220,7 @@ class ChunkPage(Schema):
 class Rewrites(Schema):
     """The request from stage to stage: what the app gave, after each intercept, what the provider got."""
 
-    stages: list[dict[str, Any]]
+    stages: list[dict[str, Any]] = Field(description="The last is `provider`, or `held` where nothing was sent.")
     rewrites: list[dict[str, Any]]
 
 

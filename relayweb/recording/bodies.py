@@ -8,7 +8,7 @@ from uuid import UUID
 
 from adapters import accumulators, json_patch, marks
 from relayweb.recording import chunks, stored
-from relayweb.recording.models import Event, Rewrite, Scope
+from relayweb.recording.models import Event, Rewrite, Role, Scope, Status
 from relayweb.recording.stored import Reader, member
 
 Bodies = dict[str, Any]
@@ -72,8 +72,8 @@ def response(uuid: UUID) -> dict[str, Text | bool] | None:
 
     Returns:
         `response`: the answer (for other scopes: their output), null where nothing was recorded. `partial`: it was put
-        together from the chunks of a stream that has no end or no answer in it. `failure`: what the provider answered
-        to a failed attempt (`relay.attempt_failed`), else null.
+        together from the chunks of a stream that broke off, or has no end or no answer in it. `failure`: what the
+        provider answered to a failed attempt (`relay.attempt_failed`), else null.
     """
     return responses([uuid]).get(uuid)
 
@@ -81,19 +81,25 @@ def response(uuid: UUID) -> dict[str, Text | bool] | None:
 def responses(uuids: Sequence[UUID]) -> dict[UUID, dict[str, Text | bool]]:
     """What came back of each of these scopes that is on record, as `response` tells it."""
     reader, found = Reader(), {}
-    scopes = list(Scope.objects.filter(uuid__in=uuids).values_list("uuid", "end_seq", "api_mode"))
-    ends = list(Event.objects.filter(seq__in=[seq for _, seq, _ in scopes if seq is not None]))
+    scopes = list(Scope.objects.filter(uuid__in=uuids))
+    ends = list(Event.objects.filter(seq__in=[s.end_seq for s in scopes if s.end_seq is not None]))
     texts = dict(zip([event.seq for event in ends], reader.texts(ends), strict=True))
     failures = _failures(reader, uuids)
-    for uuid, end_seq, api_mode in scopes:
-        answer = member(None if end_seq is None else texts.get(end_seq), "data")
-        partial = _from_chunks(uuid, api_mode) if answer in (None, b"{}") else None
-        found[uuid] = {
-            "response": answer if partial is None else partial,
-            "partial": partial is not None,
-            "failure": failures.get(uuid),
+    for scope in scopes:
+        answer = member(None if scope.end_seq is None else texts.get(scope.end_seq), "data")
+        made = _from_chunks(scope.uuid, scope.api_mode) if answer in (None, b"{}") else None
+        found[scope.uuid] = {
+            "response": answer if made is None else made,
+            "partial": made is not None or (answer not in (None, b"null", b"{}") and _is_cut(scope)),
+            "failure": failures.get(scope.uuid),
         }
     return found
+
+
+def _is_cut(scope: Scope) -> bool:
+    """Whether the answer on record is what had come of a stream when it broke off."""
+    unfinished = scope.flags & Scope.Flag.UNFINISHED_STREAM or scope.status not in (Status.OK, Status.RUNNING)
+    return bool(scope.role == Role.ATTEMPT and scope.streaming and unfinished)
 
 
 def _failures(reader: Reader, uuids: Sequence[UUID]) -> dict[UUID, Text]:
@@ -123,8 +129,9 @@ def rewrites(uuid: UUID) -> dict[str, list[dict[str, Any]]] | None:
 
     Returns:
         `stages`: first `{"name": "app", "body"}`, then one for each intercept with its patch and the body after it
-        (in shadow mode the body as it stayed), last `{"name": "provider", "body"}`. A patch that does not fit what was
-        recorded gives `problem` and leaves the body as it was. `rewrites`: the marks' data, in order.
+        (in shadow mode the body as it stayed), last `{"name": "provider", "body"}`, or `"held"` for `"provider"` where
+        the request was never sent: blocked, answered or failed by a rule. A patch that does not fit what was recorded
+        gives `problem` and leaves the body as it was. `rewrites`: the marks' data, in order.
     """
     asked = request(uuid)
     if asked is None:
@@ -147,8 +154,20 @@ def rewrites(uuid: UUID) -> dict[str, list[dict[str, Any]]] | None:
             if problem:
                 stage["problem"] = problem
         stages.append({**stage, "body": body})
-    stages.append({"name": "provider", "body": provider})
+    stages.append({"name": "held" if _was_held(reader, uuid, ran) else "provider", "body": provider})
     return {"stages": stages, "rewrites": told}
+
+
+def _was_held(reader: Reader, uuid: UUID, ran: Sequence[Rewrite]) -> bool:
+    """Whether the request was never sent."""
+    scope = Scope.objects.get(uuid=uuid)
+    if scope.status == Status.BLOCKED:
+        return True
+    results = {rewrite.result for rewrite in ran if rewrite.mode != "shadow"}
+    if results & {"block", "respond"}:
+        return True
+    raised = stored.load(member(_text(reader, scope.end_seq), "metadata", "exception.type"))
+    return "fault" in results and (raised == "CallFault" or (raised == "CallCut" and not scope.chunk_count))
 
 
 def _patched(body: Any, patch: Any) -> tuple[Any, str | None]:

@@ -461,3 +461,28 @@ def test_a_base_url_that_is_the_endpoint_itself_is_recorded(web: Web, provider: 
     )
     assert answer.status_code == 200 and provider.requests[-1].path == "/v1/chat/completions"
     assert web.turn_of("whole", lambda turn: turn["status"] != "running")
+
+
+@pytest.mark.parametrize(
+    ("fault", "stream", "raised", "sent"),
+    [
+        ({"status": 503}, False, "CallFault", 0),
+        ({"cut_after": 1}, False, "CallCut", 0),
+        ({"cut_after": 0}, True, "CallCut", 0),
+        ({"cut_after": 1}, True, "CallCut", 1),
+    ],
+)
+async def test_the_record_says_of_a_fault_what_kept_the_request_back(
+    gateway: Gateway, target: Target, provider: Provider, fault: dict[str, int], stream: bool, raised: str, sent: int
+) -> None:
+    asked = len(provider.requests)
+    before = intercepts.swap(intercepts.RuleSet.parse([{"key": "f", "action": {"type": "fault", **fault}}]))
+    try:
+        async with recorded() as events:
+            await ask(gateway, target, "chat/completions", {**BODY, "stream": stream})
+            await events.flushed()
+    finally:
+        intercepts.swap(before)
+    end = events.attempts[0]["end"]
+    assert end["metadata"]["exception.type"] == raised
+    assert len(events.marks("llm.chunk", events.attempts[0]["uuid"])) == sent == len(provider.requests) - asked

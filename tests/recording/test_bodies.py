@@ -286,3 +286,35 @@ def test_a_long_stream_is_paged():
         seen += [c["index"] for c in page["chunks"]]
         offset = page["next"]
     assert seen == list(range(1_000))
+
+
+@pytest.mark.parametrize(
+    ("result", "raised", "more", "last"),
+    [
+        ("block", "CallBlocked", {}, "held"),
+        ("error", "CallBlocked", {}, "held"),
+        ("respond", None, {}, "held"),
+        ("fault", "CallFault", {}, "held"),
+        ("fault", "CallCut", {}, "held"),
+        ("fault", None, {}, "provider"),
+        ("error", "RateLimitError", {}, "provider"),
+        ("hit", None, {}, "provider"),
+        ("block", None, {"mode": "shadow"}, "provider"),
+        ("respond", None, {"mode": "shadow"}, "provider"),
+    ],
+)
+def test_a_request_that_was_never_sent_has_no_stage_at_the_provider(result, raised, more, last):
+    ended = {"status": {**FAILED, "exception.type": raised}} if raised else {}
+    talk, attempt = one(**ended)
+    talk.add(rewrite(attempt, 0, [], result=result, **more))
+    talk.record()
+    found = bodies.rewrites(UUID(attempt))["stages"]
+    assert [stage.get("name", "k0") for stage in found] == ["app", "k0", last]
+    assert found[-1]["body"] == found[0]["body"]
+
+
+def test_a_stream_that_a_rule_cut_in_the_middle_was_sent():
+    talk, attempt = one(status={**FAILED, "exception.type": "CallCut"})
+    talk.add(rewrite(attempt, 0, [], result="fault"), chunk(attempt, 0, 30))
+    talk.record()
+    assert bodies.rewrites(UUID(attempt))["stages"][-1]["name"] == "provider"

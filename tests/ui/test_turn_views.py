@@ -241,3 +241,16 @@ def test_the_blame_names_the_rule_its_revision_and_who_published_it(viewer: Clie
     writer.close()
     page = viewer.get(reverse("ui:turn-scope", args=[agent.turn, attempt]) + "?tab=rewrites").content.decode()
     assert '?r=1" title="Published by ann">' in page and "r1 was published by ann" in page
+
+
+def test_the_tab_says_of_a_blocked_request_that_it_was_never_sent(viewer):
+    from tests.recording.recorded import FAILED, Talk
+    from tests.recording.streams import mark
+
+    talk = Talk()
+    attempt = talk.attempt(talk.call(), status={**FAILED, "exception.type": "CallBlocked"})
+    ran = {"position": 0, "key": "no", "revision": 1, "mode": "enforce", "result": "block", "patch": [], "headers": []}
+    talk.add(mark("relay.rewrite", attempt, 21, ran))
+    talk.record()
+    page = viewer.get(reverse("ui:turn-scope", args=[talk.turn, attempt]) + "?tab=rewrites").content.decode()
+    assert "Never sent" in page and "Provider got" not in page and "as sent" not in page

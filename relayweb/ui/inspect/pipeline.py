@@ -24,12 +24,13 @@ _ICONS = {
     "miss": "rewrite-o",
     "shadow": "rewrite-s",
     "stop": "blocked",
+    "held": "blocked",
 }
 
 
 @dataclass
 class Stage:
-    """One station. `kind` is earlier, app, hit, miss, shadow, stop, provider."""
+    """One station. `kind` is earlier, app, hit, miss, shadow, stop, provider, held."""
 
     index: int
     kind: str
@@ -46,14 +47,7 @@ class Stage:
 
     @property
     def icon(self) -> str:
-        return {
-            "app": "app",
-            "provider": "cloud",
-            "earlier": "undo",
-            "miss": "rewrite-o",
-            "shadow": "rewrite-s",
-            "stop": "blocked",
-        }.get(self.kind, "rewrite")
+        return _ICONS.get(self.kind, "rewrite")
 
     @property
     def css(self) -> str:
@@ -108,6 +102,8 @@ class Pipeline:
         if name == "app":
             model = stage["body"].get("model") if isinstance(stage["body"], dict) else None
             self._add("app", "App sent", stage["body"], first=str(model or ""), second=_counted(stage["body"]))
+        elif name == "held":
+            self._add("held", "Never sent", stage["body"], first="held back", second=_counted(stage["body"]))
         elif name == "provider":
             escaped = len(self.request.get("escaped") or ())
             said = f"{escaped} value{'s' if escaped != 1 else ''} escaped" if escaped else self._change(stage["body"])
@@ -208,6 +204,11 @@ class Pipeline:
         told.lines = [replace(line, by=named.get(line.by) if line.by is not None else None) for line in told.lines]
         told.changes = sum(1 for line in told.lines if line.first and line.by is not None)
         return told
+
+    @property
+    def was_held(self) -> bool:
+        """Whether the request never reached the provider."""
+        return any(s.kind == "held" for s in self.stages)
 
     @cached_property
     def untouched(self) -> bool:
