@@ -92,6 +92,7 @@ class Attempt:
         self.error: BaseException | None = None  # what the provider raised last
         self.own_error: BaseException | None = None  # what a rule of ours raised
         self.cut_after: int | None = None
+        self.flags: set[str] = set()
 
     def _metadata(self, given: dict[str, Any], name: str) -> dict[str, Any]:
         meta = {"session_id": self.where.session.session_id, **given}
@@ -195,6 +196,12 @@ class Attempt:
             self.mark(marks.ATTEMPT_FAILED, self.wire.redact(dict(data)))
         except Exception as problem:
             faults.note("mark", problem)
+
+    def flagged(self, flag: str) -> None:
+        """Emit `relay.flags`, once a flag: what the record does not say literally."""
+        if flag not in self.flags:
+            self.flags.add(flag)
+            self.mark(marks.FLAGS, {"flags": [flag]})
 
     def mark(self, name: str, data: Any) -> None:
         """Emit a mark under the llm scope; what Relay cannot hold is escaped, failures are only logged."""

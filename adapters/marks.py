@@ -14,7 +14,12 @@ CHUNKS = "relay.chunks"
 ATTEMPT_FAILED = "relay.attempt_failed"
 ATTEMPT_BLOCKED = "relay.attempt_blocked"
 ORPHAN_DRAIN = "relay.orphan_drain"
+FLAGS = "relay.flags"
+"""`data` is `{"flags": [...]}`, names of what the record of an attempt does not say literally: `unreadable_chunk`."""
 COMPACTION = "compaction"
+
+UNREADABLE_CHUNK = "relay.unreadable"
+"""`type` of the chunk that stands for an event of a stream that was no JSON object; `text` is what came."""
 
 RUNTIME_SCHEMA_KEY = "relay.schema_version"
 """Member of the metadata of every scope that this core opened, sessions to attempts."""

@@ -14,7 +14,7 @@ from typing import Any
 from adapters.attempt import CallFault
 from adapters.failures import BLOCKED
 from adapters.json_values import same, to_json
-from adapters.sse import Slice, Splitter
+from adapters.sse import Slice, Splitter, chunk
 
 _PATHS = {
     "/chat/completions": "chat_completions",
@@ -193,11 +193,7 @@ class Frames:
     def _take(self, slices: list[Slice]) -> None:
         for piece in slices:
             self.tail += piece.raw
-            try:
-                value = json.loads(piece.data) if piece.data else None
-            except ValueError:
-                value = None
-            if isinstance(value, dict):
+            if (value := chunk(piece, _parse)) is not None:
                 self._ready.append(Frame(self.tail, value))
                 self.tail = b""
 
@@ -218,6 +214,13 @@ class Whole(dict[str, Any]):
 
 def is_stream(response: Any) -> bool:
     return str(response.headers.get("content-type", "")).startswith("text/event-stream")
+
+
+def _parse(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _dump(body: Any) -> bytes:

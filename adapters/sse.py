@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from adapters.marks import UNREADABLE_CHUNK
 
 _LINE = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
+_LONGEST = 65_536  # bytes kept of what cannot be read
 
 
 class Slice(NamedTuple):
@@ -90,6 +94,26 @@ class Splitter:
             elif name == b"event":
                 event = value.removeprefix(b" ").decode("utf-8", "replace")
         return Slice(raw, event, b"\n".join(lines) if lines else None)
+
+
+def chunk(piece: Slice, parse: Callable[[bytes], Any]) -> dict[str, Any] | None:
+    """The chunk that an event holds, None where it holds none: a comment, a keep-alive, `[DONE]`.
+
+    `parse` gives the JSON value of bytes, None where they are none. An event named error is one whatever its data is;
+    other data that is no JSON object becomes a chunk of the type `relay.unreadable` with its text.
+    """
+    data = (piece.data or b"").strip()
+    if not data or data == b"[DONE]":
+        return None
+    value = parse(data)
+    if isinstance(value, dict):
+        if piece.event == "error":
+            value.setdefault("type", "error")  # some say only there that it is one
+        return value
+    text = value if isinstance(value, str) else data[:_LONGEST].decode("utf-8", "replace")
+    if piece.event == "error":
+        return {"type": "error", "error": {"message": text[:_LONGEST]}}
+    return {"type": UNREADABLE_CHUNK, "text": data[:_LONGEST].decode("utf-8", "replace"), "bytes": len(data)}
 
 
 def encode(data: bytes, event: str | None = None) -> bytes:

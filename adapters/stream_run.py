@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
 from typing import Any
 
-from adapters import accumulators, exits, loops
+from adapters import accumulators, exits, loops, marks
 from adapters.attempt import Attempt
 from adapters.chunk_marks import ChunkMarks
 from adapters.failures import in_stream, outcome
@@ -315,6 +315,8 @@ class StreamRun:
         if not self._failure_told and (failure := in_stream(plain)) is not None:
             self._failure_told = True
             self.attempt.told(failure)
+        if type(plain) is dict and plain.get("type") == marks.UNREADABLE_CHUNK:
+            self.attempt.flagged("unreadable_chunk")
         return produced
 
     def _collect(self, seen: Any) -> None:

@@ -89,8 +89,9 @@ class AnthropicStreamAccumulator:
         for key, value in chunk.items():
             if key == "usage" and isinstance(value, Mapping):
                 start = self._message.get("usage")
-                new = {k: v for k, v in value.items() if v is not None}
-                self._message["usage"] = {**(start if isinstance(start, Mapping) else {}), **new}
+                old = start if isinstance(start, Mapping) else {}
+                new = {k: v for k, v in value.items() if v is not None and not (v == 0 and old.get(k))}
+                self._message["usage"] = {**old, **new}
             elif key not in ("type", "delta", "usage"):
                 self._message[key] = value
 

@@ -24,6 +24,13 @@ def index_of(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def counts(usage: Any) -> bool:
+    """Whether a usage object counts anything: some providers send one of zeros after the real one."""
+    return not isinstance(usage, Mapping) or any(
+        counts(value) if isinstance(value, Mapping) else bool(value) for value in usage.values()
+    )
+
+
 def combined(base: Mapping[str, Any] | None, made: dict[str, Any]) -> dict[str, Any]:
     """Base fields, overridden by assembled ones; content is taken if it is not empty or base has none (R65)."""
     out = dict(base or {})

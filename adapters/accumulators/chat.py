@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from adapters.accumulators.base import combined, index_of
+from adapters.accumulators.base import combined, counts, index_of
+from adapters.marks import UNREADABLE_CHUNK
 
 _HEADING = re.compile(r"\*\*[^*\s]")
 _SENTENCE_ENDS = ".!?:…)\"'`*"
@@ -21,12 +22,12 @@ class ChatStreamAccumulator:
         self._choices: dict[int, _Choice] = {}
 
     def observe(self, chunk: Any) -> None:
-        if not isinstance(chunk, Mapping):
+        if not isinstance(chunk, Mapping) or chunk.get("type") == UNREADABLE_CHUNK:
             return
         for key, value in chunk.items():
             if key not in ("choices", "usage", "object") and (value is not None or key not in self._top):
                 self._top[key] = value
-        if chunk.get("usage"):
+        if chunk.get("usage") and (not self._usage or counts(chunk["usage"])):
             self._usage = chunk["usage"]
         choices = chunk.get("choices")
         for position, choice in enumerate(choices if isinstance(choices, list) else ()):

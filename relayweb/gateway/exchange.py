@@ -18,11 +18,12 @@ from adapters.actions.base import UNREADABLE, Unread
 from adapters.json_values import same
 from relayweb import conf
 from relayweb.gateway import headers as travel
-from relayweb.gateway.transport import Transports, raw, read_all
+from relayweb.gateway.transport import Held, Transports, raw, read_all
 from relayweb.gateway.upstreams import Target
 
 T = TypeVar("T")
 
+_FIELDS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _RETRYABLE = frozenset({408, 409, 429})
 
 
@@ -112,6 +113,11 @@ class Exchange:
         await self.response.aclose()
         return content
 
+    async def streams(self) -> bool:
+        """Whether the response is an event stream: as it says, else as it begins."""
+        assert self.response is not None
+        return is_event_stream(self.response) or await self._own(_begins_as_events(self.response))
+
     async def close(self) -> None:
         """Ends the provider call at once; safe at any time, and twice."""
         for task in self._tasks:
@@ -132,6 +138,21 @@ class Exchange:
 def is_event_stream(response: httpx2.Response) -> bool:
     kind: str = response.headers.get("content-type", "")
     return kind.partition(";")[0].strip().lower() == "text/event-stream"
+
+
+async def _begins_as_events(response: httpx2.Response) -> bool:
+    """Whether a body begins as an event stream does; some say JSON or nothing of it. It can still be read whole."""
+    stream = response.stream
+    assert isinstance(stream, httpx2.AsyncByteStream)
+    response.stream = held = Held(stream)
+    decode, begun = decoder(response), b""
+    while part := await held.look():
+        begun = (begun + decode(part)).removeprefix(b"\xef\xbb\xbf").lstrip()
+        if begun.startswith(_FIELDS):
+            return True
+        if not any(field.startswith(begun) for field in _FIELDS):
+            break
+    return False
 
 
 def parse(data: bytes) -> Any:

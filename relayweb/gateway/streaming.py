@@ -192,7 +192,7 @@ class StreamedCall:
         response = await self.exchange.send(request)
         if not response.is_success:
             raise ProviderError(response, await self.exchange.read())
-        if not provider.is_event_stream(response):
+        if not await self.exchange.streams():
             return Whole(await self.exchange.read(), response)
         if not self.tee:
             self._begin_pumping(response)
@@ -282,14 +282,12 @@ class StreamedCall:
     def _split(self, data: bytes) -> list[Chunk]:
         """The chunks that end in `data`. What is no chunk keeps its place among those that wait for Relay."""
         found = []
-        for raw, event, content in self.splitter.feed(data):
-            parsed = provider.parse(content) if content and content != b"[DONE]" else None
-            if not isinstance(parsed, dict):
-                self._aside(raw)
+        for piece in self.splitter.feed(data):
+            parsed = sse.chunk(piece, provider.parse)
+            if parsed is None:
+                self._aside(piece.raw)
                 continue
-            if event == "error":
-                parsed.setdefault("type", event)  # some say only there that it is one
-            chunk = Chunk(raw, parsed)
+            chunk = Chunk(piece.raw, parsed)
             self.offered += 1
             found.append(chunk)
             if self.tee:

@@ -132,3 +132,28 @@ async def raw(response: httpx2.Response) -> AsyncIterator[bytes]:
     assert isinstance(stream, httpx2.AsyncByteStream)
     async for part in stream:
         yield part
+
+
+class Held(httpx2.AsyncByteStream):
+    """A stream whose beginning was looked at, from its beginning."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream, self._rest = stream, aiter(stream)
+        self._seen: list[bytes] = []
+
+    async def look(self) -> bytes:
+        """One more piece; empty at the end."""
+        async for part in self._rest:
+            self._seen.append(part)
+            if part:
+                return part
+        return b""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while self._seen:
+            yield self._seen.pop(0)
+        async for part in self._rest:
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

@@ -90,6 +90,8 @@ class Scope(models.Model):
         MISSING_PARENT = 128
         REPLACED_TEXT = 256
         INCOMPLETE_TOOL_CALL = 512
+        UNFINISHED_STREAM = 1024
+        UNREADABLE_CHUNK = 2048
 
     uuid = UuidField(primary_key=True)
     seq = models.BigIntegerField()

@@ -143,11 +143,12 @@ class Projection(Linking):
         if node.start_seq is not None and node.start_seq == node.end_seq:  # blocked before it began
             return
         end = node.end
-        told = settle(end, node.stream, node.failed[2] if node.failed else None)
+        told = settle(end, node.stream, node.failed[2] if node.failed else None, streaming=bool(node.streaming))
         node.status, node.outcome = told.status, end.outcome if end else None
         node.finish_reason, node.stream_finish_reason = told.finish_reason, told.stream_finish_reason
         node.flag(FLAG.FINISH_REASON_MISMATCH, "finish_reason_mismatch" in told.flags)
         node.flag(FLAG.INCOMPLETE_TOOL_CALL, "incomplete_tool_call" in told.flags)
+        node.flag(FLAG.UNFINISHED_STREAM, "unfinished_stream" in told.flags)
         for name in TOKENS:
             setattr(node, name, getattr(told.usage, name))
         node.usage_complete = told.usage.complete if end is not None else False
@@ -190,6 +191,11 @@ class Projection(Linking):
             self.failure(scope, event)
         elif name.endswith(".orphan_drain"):
             scope.flag(FLAG.ORPHAN_DRAIN)
+        elif name == marks.FLAGS:
+            told = facts.as_dict(event.envelope.data).get("flags")
+            for flag in told if isinstance(told, list) else ():
+                if flag in _TOLD_FLAGS:
+                    scope.flag(_TOLD_FLAGS[flag])
         self.mark_session(scope, event)
         self.touch(scope, seq, event.at_ns // 1000, arrived_us)
         self.settle(scope)
@@ -241,6 +247,9 @@ class Projection(Linking):
         scope.chunk_count = count
         scope.first_chunk_us = first_us
         self.settle(scope)
+
+
+_TOLD_FLAGS = {"unreadable_chunk": FLAG.UNREADABLE_CHUNK, "replaced_text": FLAG.REPLACED_TEXT}
 
 
 def _is_block(event: Parsed) -> bool:

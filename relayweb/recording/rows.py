@@ -24,6 +24,7 @@ COLUMNS = (
 )  # fmt: skip
 """What `Row` holds, in order: everything but the projection's own state, which can be large."""
 
+_ATTEMPT_FLAGS = ("finish_reason_mismatch", "incomplete_tool_call", "unfinished_stream", "unreadable_chunk")
 FLAGS = tuple((flag.value, flag.name.lower()) for flag in Scope.Flag)
 
 
@@ -289,7 +290,7 @@ def synthetic_call(row: Row, depth: int | None = None, attempts: Sequence[Row] =
         call["duration_us"] = None if row.start_us is None else max(end - row.start_us, 0)
     for key in set(_attempt(row)) - set(_call(row)):
         call.pop(key)
-    flags = [f for f in call["flags"] if f not in ("finish_reason_mismatch", "incomplete_tool_call")]
+    flags = [f for f in call["flags"] if f not in _ATTEMPT_FLAGS]
     same = sums(attempts) if attempts else {}
     return (
         call

@@ -477,3 +477,20 @@ def test_chunks_are_not_changed_by_later_ones() -> None:
     accumulator = AnthropicStreamAccumulator()
     feed(accumulator, start, first, grow(0, "text_delta", text="b"))
     assert (start, first) == (START, block(0, type="text", text="a"))
+
+
+def test_usage_of_zeros_does_not_wipe_what_was_counted() -> None:
+    real, zeros = {"prompt_tokens": 100, "completion_tokens": 70}, {"prompt_tokens": 0, "completion_tokens": 0}
+    chat = ChatStreamAccumulator()
+    assert feed(chat, {"choices": [], "usage": real}, {"choices": [], "usage": zeros})["usage"] == real
+    assert feed(ChatStreamAccumulator(), {"choices": [], "usage": zeros})["usage"] == zeros
+    message = AnthropicStreamAccumulator()
+    start = {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}
+    late = {"type": "message_delta", "delta": {}, "usage": {"input_tokens": 0, "output_tokens": 5}}
+    assert feed(message, start, late)["usage"] == {"input_tokens": 9, "output_tokens": 5}
+
+
+@pytest.mark.parametrize("api_mode", ["chat_completions", "codex_responses", "anthropic_messages"])
+def test_what_could_not_be_read_is_no_part_of_the_answer(api_mode: str) -> None:
+    unread = {"type": "relay.unreadable", "text": "{", "bytes": 1}
+    assert feed(for_api_mode(api_mode), unread) == feed(for_api_mode(api_mode))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.sse import Slice, Splitter, encode
+from adapters.sse import Slice, Splitter, chunk, encode
 
 
 def split(*pieces: bytes) -> list[Slice]:
@@ -130,3 +132,30 @@ def test_one_byte_at_a_time_is_any_chunking_too(stream: bytes) -> None:
     found = split(*(stream[i : i + 1] for i in range(len(stream))))
     assert b"".join(p.raw for p in found) == stream
     assert [p.data for p in found if p.data is not None] == data(stream)
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+@pytest.mark.parametrize("data", [b"{not json}", b"null", b"[]", b'"str"', b"NaN", b"[" * 20_000])
+def test_data_that_is_no_json_object_is_kept_as_text(data: bytes) -> None:
+    (piece,) = Splitter().feed(b"data: " + data + b"\n\n")
+    assert chunk(piece, _json) == {"type": "relay.unreadable", "text": data.decode(), "bytes": len(data)}
+
+
+@pytest.mark.parametrize("event", [b": ping\n\n", b"data:\n\n", b"data: [DONE]\n\n", b"\n", b"event: ping\n\n"])
+def test_what_keeps_a_stream_alive_or_ends_it_is_no_chunk(event: bytes) -> None:
+    (piece,) = Splitter().feed(event)
+    assert chunk(piece, _json) is None
+
+
+@pytest.mark.parametrize("data", [b"boom: plain text", b'"boom: plain text"'])
+def test_b19_an_event_named_error_is_one_whatever_its_data_is(data: bytes) -> None:
+    (piece,) = Splitter().feed(b"event: error\ndata: " + data + b"\n\n")
+    assert chunk(piece, _json) == {"type": "error", "error": {"message": "boom: plain text"}}
+    (piece,) = Splitter().feed(b'event: error\ndata: {"message": "m"}\n\n')
+    assert chunk(piece, _json) == {"type": "error", "message": "m"}

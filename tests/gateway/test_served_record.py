@@ -73,6 +73,7 @@ def test_a_cut_stream_shows_as_failed_with_its_partial_text(web: Gateway, provid
     turn = web.turn_of("shown-cut", lambda t: t["status"] == "failed", seconds=20)
     (attempt,) = nodes(turn, "attempt")
     assert attempt["status"] == "failed" and text_of(web, attempt) == "Hello"
+    assert web.api(f"scopes/{attempt['uuid']}/response")["partial"]
     assert "broke" in attempt["error"]["message"] or "closed" in attempt["error"]["message"]
 
 
@@ -97,3 +98,66 @@ def test_a_provider_that_is_down_shows_as_failed_with_the_reason(web: Gateway) -
     turn = web.turn_of("shown-down", lambda t: t["attempts"] == 1)
     (attempt,) = nodes(turn, "attempt")
     assert attempt["status"] == "failed" and "connect" in attempt["error"]["message"].lower()
+
+
+@pytest.mark.parametrize("content_type", [None, "application/json", "text/event-stream"])
+def test_a_stream_is_known_by_its_beginning(web: Gateway, provider: Provider, content_type: str | None) -> None:
+    model = f"shown-type-{content_type}"
+    headers = {"content-type": content_type} if content_type else {}
+    pieces = [b": hi\n", b"\nda", *[p if i else p.removeprefix(b"da") for i, p in enumerate(chat_stream("Hel", "lo"))]]
+    provider.scripts[model] = Script(headers=headers, pieces=pieces)
+    with stream_of(web, model) as response:
+        assert response.read() == b"".join(pieces)
+        assert response.headers.get("content-type") == content_type
+    turn = web.turn_of(model, lambda t: t["status"] == "ok" and t["chunks"] == 4)
+    (attempt,) = nodes(turn, "attempt")
+    assert text_of(web, attempt) == "Hello" and attempt["finish_reason"] == "stop" and attempt["ttft_us"] > 0
+    assert attempt["usage"]["total_tokens"] == 13 and attempt["flags"] == []
+
+
+@pytest.mark.parametrize("body", [b"", b"da", b" ", b'{"a": 1}'])
+def test_an_answer_that_only_might_have_been_a_stream_comes_whole(
+    web: Gateway, provider: Provider, body: bytes
+) -> None:
+    provider.scripts["shown-whole"] = Script(
+        headers={"content-type": "application/json"}, pieces=[body] if body else []
+    )
+    with stream_of(web, "shown-whole") as response:
+        assert response.read() == body
+
+
+@pytest.mark.parametrize("text", ["{not json}", "null", "[]", '"str"', "NaN", "[" * 20_000])
+def test_data_that_cannot_be_read_stays_among_the_chunks(web: Gateway, provider: Provider, text: str) -> None:
+    model = f"shown-unread-{text[:10]}"
+    pieces = [f"data: {text}\n\n".encode(), *chat_stream("Hello")]
+    provider.scripts[model] = Script(headers={"content-type": "text/event-stream"}, pieces=pieces)
+    with stream_of(web, model) as response:
+        assert response.read() == b"".join(pieces)
+    turn = web.turn_of(model, lambda t: t["status"] == "ok" and t["chunks"] == 4)
+    (attempt,) = nodes(turn, "attempt")
+    assert text_of(web, attempt) == text + "Hello" and attempt["flags"] == ["unreadable_chunk"]
+    answer = web.api(f"scopes/{attempt['uuid']}/response")
+    assert answer["response"]["choices"][0]["message"]["content"] == "Hello" and not answer["partial"]
+
+
+def test_b19_an_error_event_of_plain_text_fails_its_attempt(web: Gateway, provider: Provider) -> None:
+    pieces = [chat_stream("Hel")[0], b"event: error\ndata: boom plain text\n\n"]
+    provider.scripts["shown-boom"] = Script(headers={"content-type": "text/event-stream"}, pieces=pieces)
+    with stream_of(web, "shown-boom") as response:
+        assert response.read() == b"".join(pieces)
+    turn = web.turn_of("shown-boom", lambda t: t["status"] == "failed", seconds=20)
+    (attempt,) = nodes(turn, "attempt")
+    assert attempt["status"] == "failed" and attempt["error"]["message"] == "boom plain text"
+    assert web.api(f"scopes/{attempt['uuid']}/response")["partial"]
+
+
+def test_a_stream_that_stops_without_its_end_says_so(web: Gateway, provider: Provider) -> None:
+    provider.scripts["shown-clean"] = Script(
+        headers={"content-type": "text/event-stream"}, pieces=chat_stream("Hel")[:1]
+    )
+    with stream_of(web, "shown-clean") as response:
+        response.read()
+    turn = web.turn_of("shown-clean", lambda t: t["status"] == "ok")
+    (attempt,) = nodes(turn, "attempt")
+    assert attempt["flags"] == ["unfinished_stream"] and attempt["finish_reason"] is None
+    assert web.api(f"scopes/{attempt['uuid']}/response")["partial"]

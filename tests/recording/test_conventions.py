@@ -479,6 +479,34 @@ def test_what_a_stream_says_does_not_depend_on_order_or_repeats(chunks):
     assert len({fold(*order, *order[:2]) for order in itertools.permutations(chunks)}) == 1
 
 
+CHAT_CUT = {"choices": [{"index": 0, "message": {"content": "half"}, "finish_reason": None}]}
+
+
+@pytest.mark.parametrize(
+    ("api_mode", "body"),
+    [
+        ("chat_completions", CHAT_CUT),
+        ("anthropic_messages", {"type": "message", "content": [], "stop_reason": None}),
+        ("codex_responses", {"object": "response", "status": "in_progress", "output": []}),
+    ],
+)
+def test_a_stream_that_ends_without_its_end_is_flagged(api_mode, body):
+    end = read_end(api_mode=api_mode, data=body, metadata=OK)
+    found = settle(end, streaming=True)
+    assert (found.status, found.finish_reason, found.flags) == ("ok", None, ("unfinished_stream",))
+    assert settle(end, fold(read_chunk(api_mode, {"x": 1}))).flags == ("unfinished_stream",)
+    assert settle(end).flags == (), "nothing was streamed"
+    assert settle(end, fold(mark(3, finish_reasons=[{"finish_reason": "stop"}])), streaming=True).flags == ()
+    assert settle(end, failed=ErrorFacts(message="cut"), streaming=True).flags == (), "a failure says more"
+    assert settle(read_end(api_mode=api_mode, data={}, metadata=OK), streaming=True).flags == (), "not recorded"
+
+
+def test_an_end_that_counts_nothing_does_not_hide_what_the_stream_counted():
+    end = read_end(data={"usage": {"prompt_tokens": 0, "completion_tokens": 0}, **CHAT_CUT}, metadata=OK)
+    found = settle(end, fold(mark(1, usage={"prompt_tokens": 100, "completion_tokens": 70})))
+    assert (found.usage.input_tokens, found.usage.output_tokens) == (100, 70)
+
+
 def test_the_names_promised_are_there():
     for name in conventions.__all__:
         assert hasattr(conventions, name)

@@ -44,6 +44,7 @@ def finish_reason(body: Json) -> str | None:
     found = found or body.get("stop_reason") or body.get("finish_reason") or body.get("stopReason")
     if found is None and body.get("object") == "response":
         found = as_map(body.get("incomplete_details")).get("reason") or body.get("status")
+        found = None if found in ("in_progress", "queued") else found
     return text_or_none(found, 64)
 
 

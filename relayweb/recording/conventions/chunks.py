@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from adapters.marks import UNREADABLE_CHUNK
 from relayweb.recording.conventions.answers import finish_reason
 from relayweb.recording.conventions.errors import ErrorFacts, error_object
 from relayweb.recording.conventions.shapes import (
@@ -114,6 +115,8 @@ def chunk_content(api_mode: Json, chunk: Json) -> tuple[ChunkKind, str]:
         return "text", chunk
     chunk = as_map(chunk)
     kind = chunk.get("type")
+    if kind == UNREADABLE_CHUNK:
+        return "other", as_text(chunk.get("text"))
     if isinstance(chunk.get("choices"), (list, tuple)):
         return _chat_delta(chunk["choices"])
     if isinstance(kind, str) and kind.startswith("response."):

@@ -19,6 +19,7 @@ from relayweb.recording.conventions.errors import (
 )
 from relayweb.recording.conventions.shapes import (
     ANTHROPIC,
+    CHAT,
     RESPONSES,
     Json,
     Status,
@@ -97,6 +98,8 @@ def _read_answer(
     finish = finish_reason(body) or text_or_none(annotated.get("finish_reason"))
     if finish is None and (status != "ok" or mode == ANTHROPIC):
         usage = usage.partial()  # counters of a stream that was cut: at least that much
+    if finish is None and body and mode in (CHAT, RESPONSES, ANTHROPIC):
+        flags.append("unfinished")
     if any(not call.complete for call in tool_calls(body)):
         flags.append("incomplete_tool_call")
     return msgspec.structs.replace(
@@ -130,13 +133,16 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     flags: tuple[str, ...]
 
 
-def settle(end: EndFacts | None, stream: Stream | None = None, failed: ErrorFacts | None = None) -> AttemptFacts:
+def settle(
+    end: EndFacts | None, stream: Stream | None = None, failed: ErrorFacts | None = None, *, streaming: bool = False
+) -> AttemptFacts:
     """Everything known about one attempt, read together.
 
     Args:
         end: the end event, None while the attempt runs or was interrupted.
         stream: what its chunks said, None when there were none.
         failed: its `relay.attempt_failed` mark.
+        streaming: whether it is known to have asked for a stream.
 
     The usage of a call that never reached a model (blocked, or refused by the provider with an HTTP error before any
     chunk) is unknown and complete: nothing is missing from the sum over a turn.
@@ -151,9 +157,13 @@ def settle(end: EndFacts | None, stream: Stream | None = None, failed: ErrorFact
     if finish_reasons_differ(end_finish, stream.finish_reason):
         flags.append("finish_reason_mismatch")
     usage = end.usage if end and end.usage.known else UNKNOWN
-    if not usage.complete and stream.usage.known:
+    if stream.usage.known and (not usage.complete or not usage.total_tokens):
         usage = merge(usage, stream.usage)
     finished = end_finish or stream.finish_reason
+    if "unfinished" in flags:
+        flags.remove("unfinished")
+        if status == "ok" and finished is None and (streamed or streaming):
+            flags.append("unfinished_stream")
     if finished is None and (end is None or status != "ok" or end.api_mode == ANTHROPIC):
         usage = usage.partial()
     refused = status == "failed" and error is not None and error.status is not None and error.status >= 400

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from relayweb.recording import stored
 from relayweb.ui import formats
 from relayweb.ui.inspect import jsonview
 from relayweb.ui.inspect.subject import Subject
@@ -14,6 +13,8 @@ Node = Mapping[str, Any]
 Pair = tuple[str, str]
 
 EVENT_SHOWN = 24_000
+CHILDREN = 100
+"""Of what is inside a scope so many are named in its overview."""
 
 FLAGS = {
     "synthetic": "The stream has no logical call around this attempt; it counts as one.",
@@ -27,6 +28,8 @@ FLAGS = {
     "replaced_text": "Bytes that are no UTF-8 were replaced.",
     "derived_end": "No end is on record; the length runs to the last event seen.",
     "incomplete_tool_call": "The stream ended inside a tool call; what arrived of it is shown.",
+    "unfinished_stream": "The stream ended without the provider saying that it was finished: more may be missing.",
+    "unreadable_chunk": "The stream held data that is no JSON object; it is kept as text among the chunks.",
     "flattened": "Nested so deep that it is shown further up.",
 }
 
@@ -90,7 +93,7 @@ def number(value: int | None) -> str:
 
 def usage(node: Node) -> list[Pair]:
     used = node.get("usage") or {}
-    least = "" if used.get("complete") or node["status"] == "running" else "≥ "
+    least = formats.least(node)
     rows = [
         ("Read", "input_tokens"),
         ("of it cached", "cached_tokens"),
@@ -99,13 +102,13 @@ def usage(node: Node) -> list[Pair]:
         ("of it reasoning", "reasoning_tokens"),
     ]
     pairs = [
-        (label, least + number(used[key]) if used.get(key) is not None else formats.UNKNOWN)
+        (label, formats.at_least(number(used.get(key)), least))
         for label, key in rows
         if used.get(key) is not None or key in ("input_tokens", "output_tokens")
     ]
-    pairs.append(("Cost", formats.cost(node.get("cost_usd"))))
+    pairs.append(("Cost", formats.at_least(formats.cost(node.get("cost_usd")), least)))
     if node.get("wasted_usd"):
-        pairs.append(("of it wasted", formats.cost(node["wasted_usd"])))
+        pairs.append(("of it wasted", formats.at_least(formats.cost(node["wasted_usd"]), least)))
     return pairs
 
 
@@ -242,13 +245,13 @@ def attempts(subject: Subject) -> list[dict[str, Any]]:
 def children(subject: Subject) -> list[dict[str, Any]]:
     return [
         {"node": node, "title": title(node), "detail": detail(node), "error": error_line(node)}
-        for node in subject.children[:100]
+        for node in subject.children[:CHILDREN]
     ]
 
 
 def event(subject: Subject, seq: int, text: bytes, marks: list[str]) -> dict[str, Any]:
     """One ATOF event as it was accepted."""
-    value = stored.load(text)
+    value = jsonview.read(text, literal=True)
     named = value if isinstance(value, dict) else {}
     kind = named.get("scope_category") or named.get("kind") or "?"
     lines, skipped = jsonview.lines_of(value, 400)
