@@ -18,7 +18,7 @@ from adapters.json_values import visible
 from relayweb.access.permissions import may_edit_intercepts, may_view
 from relayweb.intercepts import backtest, changes, effects, publish, transfer, trial
 from relayweb.intercepts.forms import ConfigForm, one_or_more
-from relayweb.intercepts.models import InterceptConfig, Revision, Value
+from relayweb.intercepts.models import InterceptConfig, Revision, StaleError, Value
 from relayweb.recording.query_language import QueryError
 
 LIST = "admin:intercepts_interceptconfig_changelist"
@@ -111,29 +111,43 @@ class InterceptConfigAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             if not may_edit_intercepts(request.user):
                 raise PermissionDenied
             form = ConfigForm(request.POST, config=config)
-            if form.is_valid() and "save_draft" in request.POST:
-                saved = InterceptConfig.keep_draft(form.value, author(request))
-                stays = f"r{saved.revision} stays in force" if saved.revision else "nothing is in force yet"
-                messages.success(request, f"The draft of {saved.key} is kept; {stays}.")
-                return redirect(CHANGE, saved.pk)
             if form.is_valid():
-                saved = InterceptConfig.publish(form.value, author(request), form.cleaned_data["note"])
-                saved.drop_draft()
-                fresh = config is None or saved.revision != config.revision
-                said = f"r{saved.revision} of {saved.key} is in force." if fresh else "Nothing changed."
-                messages.success(request, said)
-                return redirect(CHANGE, saved.pk)
+                try:
+                    saved = self.keep(request, config, form)
+                    return redirect(CHANGE, saved.pk)
+                except StaleError:
+                    config = InterceptConfig.objects.filter(pk=config.pk).first() if config else None
+                    return self.form_page(request, config, form, read=request.POST["stamp"])
         else:
             form = ConfigForm(config=config, action_type=request.GET.get("action_type", ""))
         return self.form_page(request, config, form)
 
-    def form_page(self, request: HttpRequest, config: InterceptConfig | None, form: ConfigForm) -> TemplateResponse:
+    def keep(self, request: HttpRequest, config: InterceptConfig | None, form: ConfigForm) -> InterceptConfig:
+        """Keep or publish what the form holds, and say so; raises StaleError."""
+        stamp = request.POST.get("stamp")
+        if "save_draft" in request.POST:
+            saved = InterceptConfig.keep_draft(form.value, author(request), stamp=stamp)
+            stays = f"r{saved.revision} stays in force" if saved.revision else "nothing is in force yet"
+            messages.success(request, f"The draft of {saved.key} is kept; {stays}.")
+            return saved
+        saved = InterceptConfig.publish(form.value, author(request), form.cleaned_data["note"], stamp=stamp)
+        saved.drop_draft()
+        fresh = config is None or saved.revision != config.revision
+        messages.success(request, f"r{saved.revision} of {saved.key} is in force." if fresh else "Nothing changed.")
+        return saved
+
+    def form_page(
+        self, request: HttpRequest, config: InterceptConfig | None, form: ConfigForm, *, read: str | None = None
+    ) -> TemplateResponse:
+        """The form; `read` is the stamp it was opened with, where a save was refused because that is past."""
         return self.page(
             request,
             "form.html",
             config.title if config else "New intercept",
             config=config,
             form=form,
+            stamp=config.stamp if config else InterceptConfig().stamp,
+            stale=changes.since(config, read) if read is not None else None,
             next_number=(config.revision if config else 0) + 1,
             history=history(config) if config else [],
             draft_changes=changes.between(config.value(), config.draft) if config and config.draft else [],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from relayweb.intercepts.models import Value
+from relayweb.intercepts.models import InterceptConfig, Revision, Value
 
 ABSENT = object()
 
@@ -44,6 +44,28 @@ def summary(before: Value | None, after: Value | None) -> str:
         return "no change"
     more = f", and {len(changes) - 2} more" if len(changes) > 2 else ""
     return ", ".join(str(change) for change in changes[:2]) + more
+
+
+@dataclass(frozen=True)
+class Since:
+    """What became of a config after somebody had read it: who did it last, and how it differs from what was read."""
+
+    author: str
+    by_draft: bool
+    changes: list[Change]
+
+
+def since(config: InterceptConfig | None, stamp: str) -> Since:
+    """What changed in `config` (None: it is gone) since it had this stamp."""
+    number = stamp.partition("-")[0]
+    if config is None:
+        return Since("", False, [])
+    if number == str(config.revision):
+        return Since(config.draft_by, True, between(config.value(), config.draft) if config.draft else [])
+    revisions = {str(r.number): r for r in Revision.objects.filter(key=config.key)}
+    read, newest = revisions.get(number), revisions.get(str(config.revision))
+    found = between(read.value, config.value()) if read and read.value else []
+    return Since(newest.author if newest else "", False, found)
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -19,6 +19,10 @@ Value = dict[str, Any]
 _KEY = RegexValidator(r"^[a-z0-9][a-z0-9._-]*$", "Small letters, figures, dots and dashes, for example trim-history.")
 
 
+class StaleError(Exception):
+    """The config is another one than the change was made on; nothing was saved."""
+
+
 class InterceptConfig(models.Model):
     """One rule as it is in force now. Change it by `publish`, which keeps the history and tells every process."""
 
@@ -64,6 +68,16 @@ class InterceptConfig(models.Model):
     def action_type(self) -> str:
         return str(self.action.get("type", ""))
 
+    @property
+    def stamp(self) -> str:
+        """Says whether two readings are of the same config: its revision and its draft."""
+        return f"{self.revision}-{self.draft_at.isoformat() if self.draft_at else ''}"
+
+    def expect(self, stamp: str | None) -> None:
+        """Raises StaleError where this is not what somebody read with that stamp; None expects nothing."""
+        if stamp is not None and stamp != self.stamp:
+            raise StaleError(self.key)
+
     def value(self) -> Value:
         """The config as plain data, without its revision: what is stored in history, exported and parsed."""
         return {
@@ -84,7 +98,9 @@ class InterceptConfig(models.Model):
         return cls.objects.filter(revision__gt=0)
 
     @classmethod
-    def publish(cls, value: Value, author: str, note: str = "", stopped: str = "") -> InterceptConfig:
+    def publish(
+        cls, value: Value, author: str, note: str = "", stopped: str = "", *, stamp: str | None = None
+    ) -> InterceptConfig:
         """Put a value in force as a new revision, in every process.
 
         Args:
@@ -92,13 +108,18 @@ class InterceptConfig(models.Model):
             author: the name of who did it, kept even when the account goes.
             note: why, or what led to it ("rolled back to r3").
             stopped: why the product itself disabled the rule, if it did.
+            stamp: that of the config the change was made on.
 
         An unchanged value makes no revision.
+
+        Raises:
+            StaleError: the config has changed since it had that stamp.
         """
         from relayweb.intercepts import publish
 
         with transaction.atomic():
             config = cls.objects.select_for_update().filter(key=value["key"]).first() or cls(key=value["key"])
+            config.expect(stamp)
             if config.revision and config.value() == value and config.stopped == stopped:
                 return config
             for name, item in value.items():
@@ -128,11 +149,15 @@ class InterceptConfig(models.Model):
             cls.publish({**config.value(), "enabled": False}, "relayweb", "stopped: it kept failing", stopped=reason)
 
     @classmethod
-    def keep_draft(cls, value: Value, author: str) -> InterceptConfig:
-        """Store a value to go on with later; what is in force stays as it is. The caller has checked it."""
+    def keep_draft(cls, value: Value, author: str, *, stamp: str | None = None) -> InterceptConfig:
+        """Store a value to go on with later; what is in force stays as it is. The caller has checked it.
+
+        Raises StaleError, as `publish`.
+        """
         with transaction.atomic():
             stored = cls.objects.select_for_update().filter(key=value["key"]).first()
             config = stored or cls(**{**value, "enabled": False})
+            config.expect(stamp)
             config.draft, config.draft_by, config.draft_at = value, author, timezone.now()
             config.save()
         return config
