@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 UNKNOWN = "–"
 
 
@@ -62,6 +65,19 @@ def cost(dollars: float | None) -> str:
     if dollars < 0.001:
         return "<$0.001"
     return f"${dollars:.3f}" if dollars < 1 else f"${dollars:,.2f}"
+
+
+def least(node: Mapping[str, Any]) -> str:
+    """What stands before the tokens and the cost of a scope or turn: "≥ " where they are a lower bound."""
+    complete = (node.get("usage") or {}).get("complete")
+    return "≥ " if complete is False and node.get("status") != "running" else ""
+
+
+def at_least(said: str, least: str) -> str:
+    """A figure in words with `least` before it; unknown stays unknown."""
+    if said == UNKNOWN or not least:
+        return said
+    return said if said.startswith("<") else least + said
 
 
 def size(octets: float | None) -> str:

@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from relayweb.recording import queries
+from relayweb.recording.models import Scope
 from relayweb.ui import search
 from relayweb.ui.lists import broken, largest
 
@@ -31,12 +32,19 @@ def sessions(request: HttpRequest) -> HttpResponse:
         return render(request, "sessions/list.html", context | broken(q, error))
     except queries.CursorError:
         return redirect(reverse("ui:sessions") + search.href(q))
+    partial = _partial([found["session_id"] for found in page["sessions"]])
     context |= {
         "chips": search.chips(q),
-        "sessions": page["sessions"],
+        "sessions": [found | {"usage": {"complete": found["session_id"] not in partial}} for found in page["sessions"]],
         "next": search.href(q, cursor=page["next"]) if page["next"] else "",
     }
     return render(request, "sessions/list.html", context)
+
+
+def _partial(names: list[str]) -> set[str]:
+    """Of these sessions those of which an ended turn tells fewer tokens than it used."""
+    partial = Scope.objects.filter(session_id__in=names, is_home=True, usage_complete=False, total_tokens__isnull=False)
+    return {name for name in partial.exclude(status="running").values_list("session_id", flat=True) if name}
 
 
 @require_GET
@@ -94,6 +102,7 @@ def sums(turns: list[dict[str, Any]]) -> dict[str, Any]:
         "calls": sum(turn["logical_calls"] for turn in turns),
         "retries": sum(turn["retries"] for turn in turns),
         "tokens": sum(tokens) if tokens else None,
+        "usage": {"complete": all(t["usage"]["complete"] is not False or t["status"] == "running" for t in turns)},
         "cost": sum(costs) if costs else None,
         "models": sorted({model for turn in turns for model in turn["models"]}),
     }

@@ -19,6 +19,7 @@ from relayweb.live.source import turn_frame
 from relayweb.recording import queries
 from relayweb.ui.inspect import fragments, jsonview
 from relayweb.ui.inspect import transcript as talk
+from relayweb.ui.inspect.messages import PICTURES
 from relayweb.ui.inspect.subject import Subject
 from relayweb.ui.shown import render
 
@@ -30,7 +31,6 @@ LOADED_AT_ONCE = 40
 """Attempts whose chunks one request may ask for."""
 PARTS = {("request", "messages"): "turns/turn_messages.html", ("raw", "events"): "turns/turn_tab_raw.html"}
 """What `?part=` asks for instead of the whole inspector."""
-PICTURES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 
 def _viewer(view: View) -> View:

@@ -374,6 +374,33 @@ def test_a_phone_shows_all_panes_without_scrolling_sideways(told: Story, open_pa
         shot(page, f"turn-{width}-light", full_page=True)
 
 
+def test_a_phone_can_download_the_turn(told: Story, open_page: Open, shot: Shot) -> None:
+    page = ready(open_page(f"/turns/{told.turn}/", viewport=PHONE))
+    page.get_by_label("Download this turn").click()
+    box = page.locator(".download .menubox").bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= PHONE["width"]
+    shot(page, "turn-phone-download")
+    with page.expect_download() as saved:
+        page.locator(".download a", has_text="ATOF").click()
+    assert saved.value.suggested_filename
+
+
+@pytest.mark.parametrize("view", ["table", "transcript"])
+def test_the_switch_of_the_form_is_whole_beside_a_table_or_a_conversation(
+    told: Story, open_page: Open, shot: Shot, view: str
+) -> None:
+    page = ready(open_page(f"/turns/{told.turn}/?view={view}"))
+    select(page, "claude-sonnet-4-5", 1)
+    switch = page.locator("#form-raw")
+    switch.wait_for()
+    right = page.locator("#inspector").bounding_box()
+    box = switch.bounding_box()
+    assert box["x"] + box["width"] <= right["x"] + right["width"]
+    shot(page, f"turn-{view}-form")
+    switch.click(timeout=3000)
+    page.wait_for_selector('#form-raw[aria-pressed="true"]')
+
+
 def test_with_reduced_motion_nothing_turns(told: Story, open_page: Open) -> None:
     page = ready(open_page(f"/turns/{told.turn}/", reduced_motion="reduce"))
     assert page.evaluate("() => document.getAnimations().length") == 0

@@ -78,6 +78,7 @@ def _overview(subject: Subject, form: str, query: Mapping[str, str]) -> Context:
         "attempts": facts.attempts(subject) if subject.role == "logical_call" else [],
         "error": facts.error(subject),
         "children": facts.children(subject) if subject.role not in ("attempt", "logical_call") else [],
+        "child_count": subject.child_count,
     }
 
 
@@ -165,12 +166,14 @@ def _stream(subject: Subject) -> Context:
     tokens = (subject.node.get("usage") or {}).get("output_tokens")
     seconds = (subject.node.get("duration_us") or 0) / 1e6
     stalled = rhythm.stalled_us / 1e6
+    least = formats.least(subject.node)
+    moving = seconds - stalled
     return {
         "rhythm": rhythm,
         "streamed": bool(chunks),
         "ttft": subject.node.get("ttft_us"),
-        "rate": round(tokens / seconds) if tokens and seconds else None,
-        "rate_moving": round(tokens / (seconds - stalled)) if tokens and stalled and seconds > stalled else None,
+        "rate": f"{least}{round(tokens / seconds)}" if tokens and seconds else None,
+        "rate_moving": f"{least}{round(tokens / moving)}" if tokens and stalled and moving > 0 else None,
         "live_from": len(chunks),
     }
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any
 
 from django.utils.html import escape
@@ -55,13 +58,62 @@ class Writer:
             self.skipped += 1
 
 
+class Digits(str):
+    """A number as it was sent, because Python's own would say it in other digits."""
+
+
+def load(text: str | bytes) -> Any:
+    """JSON whose numbers keep their digits.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    return json.loads(text, parse_float=_float, object_hook=_unescaped)
+
+
+def read(text: bytes, *, literal: bool = False) -> Any:
+    """As `load`, but None for what cannot be read. `literal` leaves `{"$int": "…"}` as it is."""
+    try:
+        return json.loads(text, parse_float=_float) if literal else load(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _float(text: str) -> float | Digits:
+    number = float(text)
+    return number if math.isfinite(number) and Decimal(repr(number)) == Decimal(text) else Digits(text)
+
+
+def _unescaped(members: dict[str, Any]) -> Any:
+    """A number of more than 64 bits, which Relay cannot carry, is recorded as `{"$int": "…"}`."""
+    if len(members) == 1 and isinstance(digits := members.get("$int"), str) and _WHOLE.fullmatch(digits):
+        return Digits(digits)
+    return members
+
+
+_WHOLE = re.compile(r"-?[0-9]+")
+
+
+def _bare(value: Any) -> Any:
+    """With `Digits` marked, for `dump`."""
+    if isinstance(value, Digits):
+        return f"\ue000{value}\ue000"
+    if isinstance(value, dict):
+        return {k: _bare(v) for k, v in value.items()}
+    return [_bare(v) for v in value] if isinstance(value, list) else value
+
+
+_MARKED = re.compile('"(?:\ue000|\\\\ue000)(-?[0-9][0-9.eE+-]*)(?:\ue000|\\\\ue000)"')
+
+
 def dump(value: Any, indent: int | None = None) -> str:
     """JSON text of a recorded value; text that is no Unicode stays escaped, huge numbers keep their digits."""
     try:
-        text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+        value = _bare(value)
+        text = _MARKED.sub(r"\1", json.dumps(value, ensure_ascii=False, indent=indent, default=str))
         text.encode()
     except UnicodeEncodeError:
-        return json.dumps(value, ensure_ascii=True, indent=indent, default=str)
+        return _MARKED.sub(r"\1", json.dumps(value, ensure_ascii=True, indent=indent, default=str))
     except (ValueError, RecursionError) as error:
         return f"(cannot be shown as JSON: {error})"
     return text
@@ -72,6 +124,8 @@ def size_of(value: Any) -> int:
 
 
 def scalar(value: Any, limit: int = MAX_TEXT) -> Token:
+    if isinstance(value, Digits):
+        return ("n", value if len(value) <= limit else value[:limit] + "…")
     if isinstance(value, str):
         return ("s", dump(value if len(value) <= limit else value[:limit] + "…"))
     if isinstance(value, bool) or value is None:

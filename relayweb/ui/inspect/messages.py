@@ -16,6 +16,8 @@ from django.utils.safestring import SafeString
 from relayweb.ui.inspect import jsonview, markdown
 from relayweb.ui.inspect.jsonview import dump
 
+PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+"""Types of pictures that are shown: such as can hold no script."""
 CUT = 6_000
 """Characters of a text that are shown before it is cut."""
 LOOKED_UP = 16
@@ -47,7 +49,7 @@ class Part:
     def lines(self) -> SafeString:
         """`text`, which is JSON, as coloured lines."""
         try:
-            value = json.loads(self.text)
+            value = jsonview.load(self.text)
         except (ValueError, RecursionError):
             return SafeString("")
         small = jsonview.inline(value, 400)
@@ -332,6 +334,9 @@ def _block_image(block: dict[str, Any], pointer: str, depth: int) -> Part:
         return _json(block, pointer, "image")
     if url.startswith("data:"):
         media = url[5:].partition(";")[0].partition(",")[0]
+        if media.lower() not in PICTURES:
+            title = f"Picture of type {media[:60] or 'unknown'}"
+            return Part("file", title=title, note="not a type that is shown", pointer=pointer, size=len(url) * 3 // 4)
         return Part("image", title=media, pointer=pointer, size=len(url) * 3 // 4)
     return Part("image", title="picture elsewhere", text=url[:500], pointer=pointer)
 

@@ -7,8 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from relayweb.live.frames import CALL_PREFIX
-from relayweb.recording import bodies, queries, rows, stored
+from relayweb.recording import bodies, queries, rows
 from relayweb.recording.models import Scope
+from relayweb.ui.inspect import jsonview
 
 Node = dict[str, Any]
 
@@ -103,6 +104,12 @@ class Subject:
         found = queries.read_rows(Scope.objects.filter(parent_uuid=self.uuid).order_by("start_us")[:200])
         return queries.nodes_of(found)
 
+    @cached_property
+    def child_count(self) -> int:
+        """Of `children`, which are the first 200, all there are."""
+        known = len(self.children)
+        return known if known < 200 else Scope.objects.filter(parent_uuid=self.uuid).count()
+
     def document(self, of: str) -> Any:
         """A recorded document by the name that addresses of `value` use.
 
@@ -118,4 +125,4 @@ class Subject:
 
 
 def _read(texts: dict[str, Any] | None) -> dict[str, Any]:
-    return {name: stored.load(text) if isinstance(text, bytes) else text for name, text in (texts or {}).items()}
+    return {name: jsonview.read(text) if isinstance(text, bytes) else text for name, text in (texts or {}).items()}

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from relayweb.recording import bodies, queries, stored
-from relayweb.ui.inspect import facts, messages
+from relayweb.recording import bodies, queries
+from relayweb.ui.inspect import facts, jsonview, messages
 from relayweb.ui.inspect.messages import Message
 
 CALLS = 25
@@ -88,4 +88,4 @@ def outputs(uuids: Sequence[str]) -> dict[str, Any]:
 
 
 def _value(text: Any) -> Any:
-    return stored.load(text) if isinstance(text, bytes) else text
+    return jsonview.read(text) if isinstance(text, bytes) else text

@@ -28,6 +28,13 @@ for _name in ("duration", "age", "count", "cost", "size"):
     register.filter(_name, _format(getattr(formats, _name)))
 register.filter("short_id", formats.short_id)
 
+
+@register.filter
+def at_least(said: str, of: dict[str, Any]) -> str:
+    """A figure in words, "≥ " before it where the usage of this turn or scope is a lower bound."""
+    return formats.at_least(said, formats.least(of))
+
+
 STATUSES = ("running", "ok", "failed", "blocked", "interrupted", "cancelled")
 
 

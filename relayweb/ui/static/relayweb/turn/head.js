@@ -32,7 +32,8 @@ export class Head {
     this.say("rewrites", String(turn.rewrites ?? 0));
     this.say("read", known(usage.input_tokens), usage.cached_tokens ? `${short(usage.cached_tokens)} cached` : "");
     this.say("written", known(usage.output_tokens));
-    this.say("cost", money(turn.cost_usd), turn.wasted_usd ? `${money(turn.wasted_usd)} wasted` : "");
+    const cost = money(turn.cost_usd);
+    this.say("cost", turn.cost_usd && !cost.startsWith("<") ? least + cost : cost, turn.wasted_usd ? `${money(turn.wasted_usd)} wasted` : "");
   }
 
   /** A running turn whose last attempt failed says so, and until when a retry may come, where that is known. */

@@ -72,7 +72,8 @@ export class Inspector {
     const tab = this.host.querySelector('[role="tab"][aria-selected="true"]');
     // Only the row of tabs scrolls to it, not the page.
     const row = tab?.closest(".tabs");
-    if (row) row.scrollLeft = Math.max(0, tab.offsetLeft + tab.offsetWidth - row.clientWidth + 24);
+    const beside = row?.querySelector(".right")?.offsetWidth ?? 0;
+    if (row) row.scrollLeft = Math.max(0, tab.offsetLeft + tab.offsetWidth + beside - row.clientWidth + 24);
     this.connect();
   }
 

@@ -98,7 +98,7 @@ export function beside(model, i) {
   }
   if (model.kind[i] === TOOL || model.kind[i] === SCOPE) return `${model.col.name[i] ?? ""} · ${length}`;
   const perSecond = model.kind[i] === LLM ? rate(model, i) : null;
-  return perSecond && perSecond >= 1 ? `${length} · ${Math.round(perSecond)} tok/s` : length;
+  return perSecond && perSecond >= 1 ? `${length} · ${model.col.usage_complete[i] === false ? "≥ " : ""}${Math.round(perSecond)} tok/s` : length;
 }
 
 /** The lines of the tip under the pointer. */
