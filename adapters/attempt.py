@@ -92,7 +92,7 @@ class Attempt:
         self.error: BaseException | None = None  # what the provider raised last
         self.own_error: BaseException | None = None  # what a rule of ours raised
         self.cut_after: int | None = None
-        self.flags: set[str] = set()
+        self._told_flags: set[str] = set()
 
     def _metadata(self, given: dict[str, Any], name: str) -> dict[str, Any]:
         meta = {"session_id": self.where.session.session_id, **given}
@@ -172,6 +172,7 @@ class Attempt:
     def provider_failed(self, error: BaseException) -> BaseException:
         """Note what the provider raised and give what may be raised through Relay in its place."""
         self.error = error
+        self.tell_flags()
         if isinstance(error, Exception):
             if not failures.is_abort(error):
                 self.failed(error)
@@ -197,11 +198,11 @@ class Attempt:
         except Exception as problem:
             faults.note("mark", problem)
 
-    def flagged(self, flag: str) -> None:
-        """Emit `relay.flags`, once a flag: what the record does not say literally."""
-        if flag not in self.flags:
-            self.flags.add(flag)
-            self.mark(marks.FLAGS, {"flags": [flag]})
+    def tell_flags(self) -> None:
+        """Emit `relay.flags` for the flags of the call that were not told yet."""
+        if new := sorted(self.wire.flags - self._told_flags):
+            self._told_flags.update(new)
+            self.mark(marks.FLAGS, {"flags": new})
 
     def mark(self, name: str, data: Any) -> None:
         """Emit a mark under the llm scope; what Relay cannot hold is escaped, failures are only logged."""

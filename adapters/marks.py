@@ -15,7 +15,8 @@ ATTEMPT_FAILED = "relay.attempt_failed"
 ATTEMPT_BLOCKED = "relay.attempt_blocked"
 ORPHAN_DRAIN = "relay.orphan_drain"
 FLAGS = "relay.flags"
-"""`data` is `{"flags": [...]}`, names of what the record of an attempt does not say literally: `unreadable_chunk`."""
+"""`data` is `{"flags": [...]}`, names of what the record of an attempt does not say literally: `unreadable_chunk`,
+`replaced_text` (bytes that were no text)."""
 COMPACTION = "compaction"
 
 UNREADABLE_CHUNK = "relay.unreadable"

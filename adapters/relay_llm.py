@@ -123,6 +123,7 @@ async def _run(attempt: Attempt, callback: Callback, *, blocking: bool) -> Any:
         except BaseException as error:
             raise attempt.provider_failed(error) from None
         plain, carried = attempt.recorded(answer)
+        attempt.tell_flags()
         result = answer
         return carried
 

@@ -242,6 +242,7 @@ class StreamRun:
                 predicate = options.completed_response_predicate
                 if predicate is not None and predicate(self._raw):
                     self.complete, self.final_response, self._raw_open = True, self._raw, False
+                    attempt.tell_flags()
                     return self._answered(())
                 self._asynchronous = not self.blocking and hasattr(self._raw, "__aiter__")
                 self._iterator = self._raw.__aiter__() if self._asynchronous else iter(self._raw)
@@ -316,7 +317,9 @@ class StreamRun:
             self._failure_told = True
             self.attempt.told(failure)
         if type(plain) is dict and plain.get("type") == marks.UNREADABLE_CHUNK:
-            self.attempt.flagged("unreadable_chunk")
+            self.attempt.wire.flags.add("unreadable_chunk")
+        if self.attempt.wire.flags:
+            self.attempt.tell_flags()
         return produced
 
     def _collect(self, seen: Any) -> None:

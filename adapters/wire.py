@@ -59,7 +59,8 @@ class ProviderCall:
 
     Attributes: `operation` for Relay (R66); `response_codec`; `escaped`, JSON pointers of what Relay cannot hold;
     `decision`, what the rules want beyond a changed body; `rewrites`, the ledger so far; `ruleset`, etag of the set the
-    call ran under; `changed`, whether the provider's body is another one than the app's.
+    call ran under; `changed`, whether the provider's body is another one than the app's; `flags`, which whoever asks
+    the provider may add to (`relay.flags`).
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class ProviderCall:
         self.rewrites: list[Rewrite] = []
         self.ruleset: str | None = None
         self.changed = False
+        self.flags: set[str] = set()
         self.alone = False  # whether the rules run without our intercept, as soon as Relay asks for the body
         self._app = {k: v for k, v in request.items() if k not in _ASIDE and not _unset(v)}
         headers = request.get("extra_headers")

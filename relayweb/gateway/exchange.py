@@ -18,6 +18,7 @@ from adapters.actions.base import UNREADABLE, Unread
 from adapters.json_values import same
 from relayweb import conf
 from relayweb.gateway import headers as travel
+from relayweb.gateway.splice import dump, splice
 from relayweb.gateway.transport import Held, Transports, raw, read_all
 from relayweb.gateway.upstreams import Target
 
@@ -70,7 +71,9 @@ class Exchange:
     def __init__(self, incoming: Incoming, transports: Transports) -> None:
         self.incoming = incoming
         self._transports = transports
-        parsed = parse(decoded(incoming.content, _coding(incoming.headers)))
+        shown = decoded(incoming.content, _coding(incoming.headers))
+        parsed = parse(shown)
+        self.replaced = is_replaced(shown)
         self.readable = isinstance(parsed, dict)
         # The very object that Relay's side hands back when nothing changed it. What cannot be read goes out byte for
         # byte for the provider to judge, unless a rule that must not be passed by refuses it.
@@ -92,7 +95,8 @@ class Exchange:
             removed = {name.lower().encode("latin-1", "replace") for name in getattr(extra, "removed", ())}
             changed = {k: v for k, v in request.items() if k != "extra_headers" or k in self.body}
             if self.readable and not same(changed, self.body):  # 1, 1.0 and true are different bodies
-                content = dump(changed)
+                text = decoded(content, _coding(self.incoming.headers))
+                content = splice(text, self.body, changed)
                 removed.add(b"content-encoding")
                 kept = [(name, _as_utf8(value) if name.lower() == b"content-type" else value) for name, value in kept]
         kept = [(name, value) for name, value in kept if name not in removed]
@@ -167,12 +171,15 @@ def parse(data: bytes) -> Any:
         return None
 
 
-def dump(value: Any) -> bytes:
-    """JSON as clients write it: order kept, UTF-8; what UTF-8 cannot hold stays escaped."""
+def is_replaced(data: bytes) -> bool:
+    """Whether bytes are no text, so that what is recorded of them has other characters."""
+    if data.isascii():
+        return False
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()
+        data.decode(json.detect_encoding(data))
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def plain(response: httpx2.Response, content: bytes) -> bytes:

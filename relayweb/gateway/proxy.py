@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 
-from adapters import relay_llm
+from adapters import relay_llm, wire
 from relayweb.gateway import exchange as provider
 from relayweb.gateway.answering import Answering, Cut
 from relayweb.gateway.conversation import Answer, Question, read_answer, read_question
@@ -101,9 +101,12 @@ async def buffered(managed: Managed, client: Answering) -> None:
         nonlocal content, parsed
         response = await exchange.send(request)
         content = await exchange.read()
+        shown = provider.plain(response, content)
+        call = wire.current_call()
+        if call is not None and (exchange.replaced or provider.is_replaced(shown)):
+            call.flags.add("replaced_text")
         if not response.is_success:
             raise ProviderError(response, content)
-        shown = provider.plain(response, content)
         parsed = provider.parse(shown)
         if parsed is None:
             parsed = {"text": shown[:65_536].decode("utf-8", "replace")}

@@ -100,6 +100,7 @@ class StreamedCall:
         self.offered = self.recorded = 0
         self.caught_up: asyncio.Future[None] | None = None
         self.whole: Any = None
+        self.wire: wire.ProviderCall | None = None
 
     async def run(self) -> None:
         """Makes the call. Raises what should be answered with an error, or Cut once an answer has begun."""
@@ -187,18 +188,28 @@ class StreamedCall:
 
     async def _open(self, request: Mapping[str, Any]) -> Any:
         """Relay's callback: asks the provider, and gives its stream, or its whole answer where it does not stream."""
-        call = wire.current_call()
+        call = self.wire = wire.current_call()
+        self._flag(self.exchange.replaced)
         self.tee = not (call and call.decision) and not foreign_stream_intercepts()
         response = await self.exchange.send(request)
         if not response.is_success:
-            raise ProviderError(response, await self.exchange.read())
+            raise ProviderError(response, await self._read(response))
         if not await self.exchange.streams():
-            return Whole(await self.exchange.read(), response)
+            return Whole(await self._read(response), response)
         if not self.tee:
             self._begin_pumping(response)
         if not self.opened.done():
             self.opened.set_result(response)
         return self.feed
+
+    async def _read(self, response: httpx2.Response) -> bytes:
+        content = await self.exchange.read()
+        self._flag(provider.is_replaced(provider.plain(response, content)))
+        return content
+
+    def _flag(self, replaced: bool) -> None:
+        if replaced and self.wire is not None:
+            self.wire.flags.add("replaced_text")
 
     def _begin_pumping(self, response: httpx2.Response) -> None:
         """Feeds Relay from this response; an intercept that tries again takes the place of what it had before."""
@@ -287,6 +298,7 @@ class StreamedCall:
             if parsed is None:
                 self._aside(piece.raw)
                 continue
+            self._flag(provider.is_replaced(piece.raw))
             chunk = Chunk(piece.raw, parsed)
             self.offered += 1
             found.append(chunk)

@@ -449,3 +449,17 @@ def test_a_sub_agent_is_recorded_under_the_turn_that_spawned_it(events: Events) 
     child = events.starts("relay.session")[1]
     assert child["parent_uuid"] == spawning.scope.uuid
     assert child["metadata"]["nemo_relay_scope_role"] == "subagent"
+
+
+def test_b19_an_error_event_of_plain_text_fails_its_attempt(clients: Any, events: Events) -> None:
+    client = clients(
+        openai.OpenAI, Provider([CHAT_SSE[0], b"event: error\ndata: boom plain text\n\n", b"data: null\n\n"])
+    )
+    with (
+        turn(session="s1"),
+        client.chat.completions.with_streaming_response.create(stream=True, **ASK) as response,
+    ):
+        assert b"boom plain text" in b"".join(response.iter_bytes())
+    (failed,) = events.marks("relay.attempt_failed")
+    assert failed["data"]["message"] == "boom plain text"
+    assert [mark["data"] for mark in events.marks("relay.flags")] == [{"flags": ["unreadable_chunk"]}]

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from tests.gateway.conftest import Gateway
-from tests.gateway.provider import CUT, HANG, Provider, Script, chat_stream
+from tests.gateway.provider import CUT, HANG, Provider, Script, chat_body, chat_stream
 
 HI: list[Any] = [{"role": "user", "content": "hi"}]
 
@@ -161,3 +161,28 @@ def test_a_stream_that_stops_without_its_end_says_so(web: Gateway, provider: Pro
     (attempt,) = nodes(turn, "attempt")
     assert attempt["flags"] == ["unfinished_stream"] and attempt["finish_reason"] is None
     assert web.api(f"scopes/{attempt['uuid']}/response")["partial"]
+
+
+@pytest.mark.parametrize("where", ["request", "answer", "error", "chunk"])
+def test_b41_bytes_that_are_no_text_are_replaced_and_flagged(web: Gateway, provider: Provider, where: str) -> None:
+    model = f"shown-bytes-{where}"
+    bad = b"caf\xff\xfe \xe2\x9c\x85"
+    pieces = [chat_stream("Hello")[0].replace(b"Hello", bad if where == "chunk" else b"Hello"), *chat_stream("x")[1:]]
+    script = Script(headers={"content-type": "text/event-stream"}, pieces=pieces)
+    if where in ("answer", "error"):
+        body = chat_body("Hello") if where == "answer" else b'{"error": {"message": "Hello"}}'
+        kind = {"content-type": "application/json"}
+        script = Script(200 if where == "answer" else 400, kind, body.replace(b"Hello", bad))
+    provider.scripts[model] = script
+    for stream in (b"true", b"false") if where in ("answer", "error") else (b"true",):
+        said = bad if where == "request" else "hi ✅".encode()
+        content = b'{"model":"%s","stream":%s,"messages":[{"role":"user","content":"%s"}]}'
+        content %= (model.encode(), stream, said)
+        headers = {"x-relay-token": web.key, "x-relay-session-id": f"{model}-{stream!r}"}
+        got = httpx2.post(f"{web.url}/gw/mock/chat/completions", content=content, headers=headers)
+        assert provider.of(model)[-1].body == content
+        if where != "request":  # which the scripted provider cannot read
+            assert got.content == (script.body or b"".join(pieces))
+        turn = web.turn_of(headers["x-relay-session-id"], lambda t: t["status"] != "running", seconds=20)
+        (attempt,) = nodes(turn, "attempt")
+        assert attempt["flags"] == ["replaced_text"], stream
