@@ -12,7 +12,7 @@ from relayweb.recording.repricing import reprice_in_background
 
 @admin.register(Price)
 class PriceAdmin(admin.ModelAdmin[Price]):
-    list_display = ("model", "provider", "since", "input", "output", "cached", "cache_write")
+    list_display = ("model", "provider", "since", "input", "output", "cached", "cache_write", "cache_write_1h")
     search_fields = ("model", "provider")
     actions = ("reprice",)
 

@@ -157,6 +157,8 @@ class Scope(models.Model):
     cost_pusd = models.BigIntegerField(null=True)
     """Millionths of a millionth of a US dollar: sums must not depend on order."""
     wasted_pusd = models.BigIntegerField(null=True)
+    cache_write_1h_tokens = models.BigIntegerField(null=True)
+    """Of `cache_write_tokens` those kept for an hour: their price is another."""
     price_version = models.TextField(null=True)
     """The price table that gave an attempt's cost (`pricing.Table.version`), or "relay"."""
     error_type = models.TextField(null=True)

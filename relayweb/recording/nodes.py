@@ -108,6 +108,7 @@ class Node(msgspec.Struct, eq=False, gc=False):
     cost_pusd: int | None = None
     wasted_pusd: int | None = None
     price_version: str | None = None
+    cache_write_1h_tokens: int | None = None
     error_type: str | None = None
     error_status: int | None = None
     error_message: str | None = None

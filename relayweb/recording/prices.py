@@ -58,6 +58,7 @@ class Price(models.Model):
     output = _per_million("US dollars a million tokens written, reasoning included.")
     cached = _per_million("Tokens read from the provider's cache; empty: as input.", null=True)
     cache_write = _per_million("Tokens written to the provider's cache; empty: as input.", null=True)
+    cache_write_1h = _per_million("Those of them that are kept for an hour; empty: as the others.", null=True)
 
     class Meta:
         ordering = ("model", "provider", "since")
@@ -95,6 +96,7 @@ class Price(models.Model):
             output=each(self.output) or 0,
             cached=each(self.cached),
             cache_write=each(self.cache_write),
+            cache_write_1h=each(self.cache_write_1h),
         )
 
 

@@ -34,6 +34,8 @@ class Rate(msgspec.Struct, frozen=True):
     output: int
     cached: int | None = None
     cache_write: int | None = None
+    cache_write_1h: int | None = None
+    """Of what is kept for an hour. None: as what is kept for minutes."""
 
     def cost(self, usage: Usage) -> int | None:
         """Picodollars; a lower bound where the usage is one, None where the input is unknown."""
@@ -41,10 +43,13 @@ class Rate(msgspec.Struct, frozen=True):
             return None
         cached, written = usage.cached_tokens or 0, usage.cache_write_tokens or 0
         fresh = max(usage.input_tokens - cached - written, 0)
+        hour = min(usage.cache_write_1h_tokens or 0, written)
+        write = self.input if self.cache_write is None else self.cache_write
         return (
             fresh * self.input
             + cached * (self.input if self.cached is None else self.cached)
-            + written * (self.input if self.cache_write is None else self.cache_write)
+            + (written - hour) * write
+            + hour * (write if self.cache_write_1h is None else self.cache_write_1h)
             + (usage.output_tokens or 0) * self.output
         )
 

@@ -151,6 +151,7 @@ class Projection(Linking):
         node.flag(FLAG.UNFINISHED_STREAM, "unfinished_stream" in told.flags)
         for name in TOKENS:
             setattr(node, name, getattr(told.usage, name))
+        node.cache_write_1h_tokens = told.usage.cache_write_1h_tokens
         node.usage_complete = told.usage.complete if end is not None else False
         set_error(node, told.error)
         if end is not None:

@@ -43,7 +43,11 @@ class Repricer(Recorder):
     def _reprice(self, node: Node, table: pricing.Table) -> bool:
         if node.price_version in (pricing.RELAY, table.version):
             return False
-        usage = Usage(**{name: getattr(node, name) for name in FIELDS}, complete=bool(node.usage_complete))
+        usage = Usage(
+            **{name: getattr(node, name) for name in FIELDS},
+            complete=bool(node.usage_complete),
+            cache_write_1h_tokens=node.cache_write_1h_tokens,
+        )
         day = (_EPOCH + timedelta(microseconds=node.start_us or node.last_us)).date()
         cost = table.cost(node.model, node.provider, usage, day)
         if cost == node.cost_pusd:

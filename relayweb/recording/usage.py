@@ -32,13 +32,15 @@ class Usage(msgspec.Struct, frozen=True):
     reasoning_tokens: int | None = None
     total_tokens: int | None = None
     complete: bool = False
+    cache_write_1h_tokens: int | None = None
+    """Of `cache_write_tokens` those that are kept for an hour, which cost more; it only matters to the price."""
 
     @property
     def known(self) -> bool:
         return self.input_tokens is not None or self.output_tokens is not None or self.total_tokens is not None
 
     def as_dict(self) -> dict[str, int | bool | None]:
-        return msgspec.structs.asdict(self)
+        return {name: getattr(self, name) for name in (*FIELDS, "complete")}
 
     def partial(self) -> Usage:
         """The same numbers as a lower bound."""
@@ -81,6 +83,7 @@ def build(
     cache_write: int | None = None,
     reasoning: int | None = None,
     total: int | None = None,
+    cache_write_1h: int | None = None,
 ) -> Usage:
     """A Usage from counts that already follow this module's meaning (cached inside input, reasoning inside output)."""
     if input is not None and output is not None:
@@ -101,6 +104,7 @@ def build(
         reasoning_tokens=reasoning,
         total_tokens=total,
         complete=input is not None and output is not None,
+        cache_write_1h_tokens=cache_write_1h,
     )
 
 
@@ -122,6 +126,7 @@ def _anthropic(usage: Mapping[str, Json]) -> Usage:
         output=_first(usage, "output_tokens", "outputTokens", "completion_tokens"),
         cached=cached,
         cache_write=written,
+        cache_write_1h=_first(usage.get("cache_creation"), "ephemeral_1h_input_tokens"),
         reasoning=_first(usage.get("output_tokens_details"), "thinking_tokens", "reasoning_tokens"),
     )
 
@@ -214,6 +219,7 @@ def merge(a: Usage, b: Usage) -> Usage:
         reasoning_tokens=_most(a.reasoning_tokens, b.reasoning_tokens),
         total_tokens=total,
         complete=input is not None and output is not None,
+        cache_write_1h_tokens=_most(a.cache_write_1h_tokens, b.cache_write_1h_tokens),
     )
 
 

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import json
 from datetime import date
 from decimal import Decimal
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.db import connection
 
 from relayweb.recording import pricing
-from relayweb.recording.models import Price, PriceTable
+from relayweb.recording.models import Price, PriceTable, Scope
 from relayweb.recording.pricing import Rate, Table, base_name
-from relayweb.recording.usage import Usage
+from relayweb.recording.recorder import Line, Recorder
+from relayweb.recording.repricing import reprice
+from relayweb.recording.tables import Tables
+from relayweb.recording.usage import Usage, read_usage
+from tests.recording.recorded import Talk
 
 ALWAYS = date(2020, 1, 1)
 USAGE = Usage(input_tokens=1201, output_tokens=37, cached_tokens=1024, cache_write_tokens=100, complete=True)
@@ -41,6 +47,36 @@ def test_each_kind_of_token_has_its_price():
     found = rate(input=10, output=100, cached=1, cache_write=20)
     assert found.cost(USAGE) == (1201 - 1124) * 10 + 1024 * 1 + 100 * 20 + 37 * 100
     assert rate(input=10, output=100).cost(USAGE) == 1201 * 10 + 3700
+
+
+def test_what_the_cache_keeps_for_an_hour_has_a_price_of_its_own():
+    usage = read_usage(
+        {
+            "input_tokens": 10,
+            "output_tokens": 5,
+            "cache_creation_input_tokens": 300,
+            "cache_creation": {"ephemeral_5m_input_tokens": 100, "ephemeral_1h_input_tokens": 200},
+        }
+    )
+    found = Rate("m", "", ALWAYS, 3_000_000, 15_000_000, 300_000, 3_750_000, 6_000_000)
+    assert found.cost(usage) == 1_680_000_000
+    assert Rate("m", "", ALWAYS, 3, 15, None, 4).cost(usage) == 10 * 3 + 300 * 4 + 5 * 15
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_hour_of_cache_is_priced_when_recorded_and_when_priced_again():
+    usage = {"input_tokens": 10, "output_tokens": 5, "cache_creation_input_tokens": 300}
+    usage["cache_creation"] = {"ephemeral_5m_input_tokens": 100, "ephemeral_1h_input_tokens": 200}
+    talk = Talk()
+    body = {"model": "claude-sonnet-4-5", "content": [{"type": "text", "text": "hi"}], "usage": usage}
+    attempt = talk.attempt(talk.call(), model="claude-sonnet-4-5", out=body)
+    Recorder(Tables(connection)).record([Line(json.dumps(event).encode(), 0) for event in talk.all()])
+    assert Scope.objects.get(uuid=attempt).cost_pusd == 1_680_000_000
+    price = Price.objects.get(model="claude-sonnet-4-5")
+    price.cache_write_1h = 7
+    price.save()
+    list(reprice())
+    assert Scope.objects.get(uuid=attempt).cost_pusd == 1_880_000_000
 
 
 def test_unknown_tokens_have_no_cost_and_a_lower_bound_has_one():

@@ -104,6 +104,7 @@ def test_prices_are_edited_in_the_admin(client):
         "output": "2",
         "cached": "",
         "cache_write": "",
+        "cache_write_1h": "",
     }
     before = pricing.table().version
     assert client.post("/admin/recording/price/add/", form).status_code == 302
