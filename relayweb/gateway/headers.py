@@ -22,6 +22,7 @@ _NOT_DOWN = frozenset(
     b"content-security-policy x-content-type-options clear-site-data strict-transport-security "
     b"service-worker-allowed".split()
 )
+_TRACE = (b"traceparent", b"tracestate")  # W3C Trace Context
 _OUR_TOKEN = re.compile(rb"rw_[a-z]+_")
 _LONGEST = 200
 
@@ -67,7 +68,8 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], extra: Mapping[str, str]
     """The client's headers as the provider gets them: in their order, without ours, the connection's and our token.
 
     `accept-encoding` becomes identity, so that the bytes that pass are the bytes that are recorded. `extra`, what
-    intercepts set, wins over the client's header of the same name.
+    intercepts set, wins over the client's header of the same name. Relay's trace context, which is among it, goes to
+    the provider only of a client that sends none: half of it would not belong to the client's `tracestate`.
     """
     headers = list(headers)
     dropped = set(_NEVER_UP)
@@ -75,6 +77,8 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], extra: Mapping[str, str]
         if name == b"connection":
             dropped.update(part.strip().lower() for part in value.split(b","))
     set_by_rules = {name.lower().encode("latin-1", "replace"): value for name, value in (extra or {}).items()}
+    if any(name.lower() in _TRACE for name, _ in headers):
+        set_by_rules.pop(b"traceparent", None)
     out: Headers = []
     for name, value in headers:
         name = name.lower()

@@ -80,3 +80,14 @@ def test_our_own_headers_go_before_those_of_known_clients():
 @pytest.mark.parametrize("value", [b"", b"-1", b"x", b"\xff", b"99999999999"])
 def test_a_retry_count_that_is_no_number_is_not_known(value):
     assert read_caller([(b"x-stainless-retry-count", value)]).retry_count is None
+
+
+@pytest.mark.parametrize("name", [b"traceparent", b"Tracestate"])
+def test_the_trace_of_a_client_is_not_mixed_with_ours(name):
+    ours = {"traceparent": "00-ours", "x-a": "1"}
+    assert to_upstream([(name, b"theirs")], ours) == [
+        (name.lower(), b"theirs"),
+        (b"accept-encoding", b"identity"),
+        (b"x-a", b"1"),
+    ]
+    assert (b"traceparent", b"00-ours") in to_upstream([], ours)
