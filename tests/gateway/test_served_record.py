@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import httpx2
@@ -186,3 +187,31 @@ def test_b41_bytes_that_are_no_text_are_replaced_and_flagged(web: Gateway, provi
         turn = web.turn_of(headers["x-relay-session-id"], lambda t: t["status"] != "running", seconds=20)
         (attempt,) = nodes(turn, "attempt")
         assert attempt["flags"] == ["replaced_text"], stream
+
+
+def test_a_turn_that_a_rule_blocked_is_found_as_blocked(web: Gateway) -> None:
+    rule = {"key": "no-canary", "match": {"model": "shown-blocked"}, "action": {"type": "block", "message": "No."}}
+    done = web.run("intercepts", "import", "-", stdin=json.dumps({"intercepts": [rule]}).encode())
+    assert done.returncode == 0, done.stderr
+    headers = {"x-relay-token": web.key, "x-relay-session-id": "shown-blocked"}
+    body = {"model": "shown-blocked", "messages": HI}
+    deadline = time.monotonic() + 5  # until the rule is in force
+    while httpx2.post(f"{web.url}/gw/mock/chat/completions", json=body, headers=headers).status_code != 403:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    turn = web.turn_of("shown-blocked", lambda t: t["status"] == "blocked", seconds=20)
+    assert {n["status"] for n in (*nodes(turn, "logical_call"), *nodes(turn, "attempt"))} >= {"blocked"}
+    for query in ("status:blocked", "is:blocked"):
+        assert turn["uuid"] in [t["uuid"] for t in web.api(f"turns?q={query}")["turns"]]
+
+
+def test_a_turn_whose_fallback_answered_is_ok_with_one_call(web: Gateway, provider: Provider) -> None:
+    provider.fail["shown-err"] = 1
+    headers = {"x-relay-token": web.key, "x-relay-session-id": "shown-fallback", "x-relay-turn-id": "t"}
+    url = f"{web.url}/gw/mock/chat/completions"
+    assert httpx2.post(url, json={"model": "shown-err", "messages": HI}, headers=headers).status_code == 503
+    headers["x-relay-call-role"] = "fallback"
+    assert httpx2.post(url, json={"model": "shown-other", "messages": HI}, headers=headers).status_code == 200
+    turn = web.turn_of("shown-fallback", lambda t: t["status"] != "running")
+    assert (turn["status"], turn["logical_calls"], turn["attempts"]) == ("ok", 1, 2)
+    assert [n["status"] for n in nodes(turn, "attempt")] == ["failed", "ok"]
