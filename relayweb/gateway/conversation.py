@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adapters import accumulators
@@ -30,6 +30,10 @@ _CLIENT_CALLS = frozenset(
         "mcp_approval_request",
     }
 )
+
+
+# Why an answer stops that was not finished, in the words of the three formats.
+_TRUNCATED = frozenset({"length", "max_tokens", "incomplete"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,9 @@ def read_answer(api_mode: str, response: Any) -> Answer:
     if not isinstance(response, dict):
         return Answer(failed=True)
     failed = bool(response.get("error")) or response.get("type") == "error" or response.get("status") == "failed"
-    calls = tuple(_tool_calls(api_mode, response))
+    choices = [choice.get("finish_reason") for choice in _dicts(response.get("choices"))]
+    truncated = not _TRUNCATED.isdisjoint(map(str, (response.get("stop_reason"), response.get("status"), *choices)))
+    calls = _as_cut(tuple(_tool_calls(api_mode, response)), truncated)
     return Answer(
         response_id=_string(response.get("id")) if api_mode == RESPONSES else None,
         tool_calls=calls,
@@ -130,6 +136,7 @@ class StreamWatch:
         self.goes_on = False
         self.finished = False
         self.failed = False
+        self.truncated = False
         self._kept: list[dict[str, Any]] = []
         # Not bound: a cycle would keep each stream until the next full collection.
         self._observe = {CHAT: StreamWatch._chat, MESSAGES: StreamWatch._message}.get(api_mode, StreamWatch._response)
@@ -148,7 +155,7 @@ class StreamWatch:
         if accumulator is not None:
             for chunk in self._kept:
                 accumulator.observe(chunk)
-            calls = tuple(_tool_calls(self.api_mode, accumulator.finalize()))
+            calls = _as_cut(tuple(_tool_calls(self.api_mode, accumulator.finalize())), self.truncated)
         return Answer(self.response_id, calls, self.goes_on)
 
     def _chat(self, chunk: dict[str, Any]) -> None:
@@ -158,6 +165,7 @@ class StreamWatch:
                 self.goes_on = True
                 self._kept.append(chunk)
             self.finished |= bool(choice.get("finish_reason"))
+            self.truncated |= choice.get("finish_reason") == "length"
 
     def _message(self, chunk: dict[str, Any]) -> None:
         block, delta = chunk.get("content_block"), chunk.get("delta")
@@ -169,6 +177,7 @@ class StreamWatch:
                 self._kept.append(chunk)
             if delta.get("stop_reason"):
                 self.finished = True
+                self.truncated |= delta["stop_reason"] == "max_tokens"
                 self.goes_on |= delta["stop_reason"] == "pause_turn"
 
     def _response(self, chunk: dict[str, Any]) -> None:
@@ -178,6 +187,7 @@ class StreamWatch:
             self._kept.append(chunk)
         if isinstance(response, dict):
             self.response_id = _string(response.get("id")) or self.response_id
+        self.truncated |= chunk.get("type") == "response.incomplete"
         self.finished |= chunk.get("type") in ("response.completed", "response.incomplete")
 
 
@@ -233,6 +243,11 @@ def _tool_calls(api_mode: str, response: dict[str, Any]) -> Iterator[ToolCall]:
                 yield _tool_call(
                     item.get("call_id") or item.get("id"), item.get("name") or item["type"], arguments, free
                 )
+
+
+def _as_cut(calls: tuple[ToolCall, ...], truncated: bool) -> tuple[ToolCall, ...]:
+    """The calls of an answer that reached the limit of its length, which was in the last of them."""
+    return (*calls[:-1], replace(calls[-1], complete=False)) if calls and truncated else calls
 
 
 def _tool_call(id: Any, name: Any, arguments: Any, free: bool = False) -> ToolCall:

@@ -252,3 +252,46 @@ def test_no_body_of_whatever_shape_raises(value, mode):
     read_answer(mode, value)
     if isinstance(value, dict):
         StreamWatch(mode).observe(value)
+
+
+LOOK = {"type": "tool_use", "id": "c1", "name": "look", "input": {}}
+CALL = {"id": "c1", "function": {"name": "look", "arguments": "{}"}}
+ITEM = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "whole", "chunks", "cut"),
+    [
+        (
+            CHAT,
+            lambda why: {"choices": [{"message": {"tool_calls": [CALL]}, "finish_reason": why or "tool_calls"}]},
+            lambda why: [{"choices": [{"delta": {"tool_calls": [CALL]}}]}, {"choices": [{"finish_reason": why}]}],
+            "length",
+        ),
+        (
+            MESSAGES,
+            lambda why: {"content": [LOOK], "stop_reason": why or "tool_use"},
+            lambda why: [
+                {"type": "content_block_start", "index": 0, "content_block": LOOK},
+                {"type": "message_delta", "delta": {"stop_reason": why}},
+            ],
+            "max_tokens",
+        ),
+        (
+            RESPONSES,
+            lambda why: {"output": [ITEM], "status": why or "completed"},
+            lambda why: [
+                {"type": "response.output_item.done", "output_index": 0, "item": ITEM},
+                {"type": f"response.{why or 'completed'}", "response": {}},
+            ],
+            "incomplete",
+        ),
+    ],
+)
+def test_b23_a_tool_call_in_which_the_answer_reached_its_limit_is_not_complete(mode, whole, chunks, cut):
+    for why in (None, cut):
+        watch = StreamWatch(mode)
+        for chunk in chunks(why):
+            watch.observe(chunk)
+        for answer in (read_answer(mode, whole(why)), watch.answer()):
+            assert [call.complete for call in answer.tool_calls] == [why is None], (why, answer)
