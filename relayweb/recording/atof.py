@@ -160,6 +160,8 @@ def uuid_text(value: bytes) -> str:
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)([Tt ])(\d\d):(\d\d):(\d\d)(?:\.(\d+))?(Z|z|[+-]\d\d:?\d\d)", re.ASCII)
 _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC)
 _LIMIT = 2**63 - 1
+# Seconds and milliseconds of these years (2000 to 2100) are, taken for microseconds, hours and days of early 1970.
+_FROM, _TO, _UNITS = 946_684_800, 4_102_444_800, {"seconds": 1, "milliseconds": 1000}
 _minutes: dict[str, int] = {}
 
 
@@ -180,6 +182,11 @@ def parse_timestamp(value: str | int) -> tuple[int, str | None]:
     Takes RFC 3339 text with any offset and any number of digits (beyond nine they are cut), or whole microseconds.
     """
     if isinstance(value, int):
+        for unit, factor in _UNITS.items():
+            if _FROM * factor <= value < _TO * factor:
+                by = 1_000_000 // factor
+                mend = f"it looks like {unit}: multiply it by {by}"
+                raise BadEvent(f"timestamp: {value} µs would be early in 1970, and {mend}, or write RFC 3339")
         if not -_LIMIT <= value * 1000 <= _LIMIT:
             raise BadEvent(f"timestamp: {value} µs lies outside the years 1678 to 2261")
         return value * 1000, "i"

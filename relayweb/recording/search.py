@@ -59,12 +59,20 @@ class Wanted:
 
 
 def turns_saying(text: str) -> Q:
-    """Turns in which somebody said this; signs without a letter are looked for in what was asked."""
+    """Turns in which somebody said this.
+
+    Signs without a letter or figure are in no index: they are looked for in what was asked and in the newest events.
+    """
     wanted = Wanted(text)
+    if not wanted.phrase.strip("*"):
+        return Q(uuid__isnull=False)
+    newest = Ledger.objects.values_list("seq", flat=True).first() or 0
     if not wanted.words:
-        return Q(asked__icontains=text)
+        said = Scope.objects.filter(uuid__in=list(_read(wanted, 0))).values("turn_uuid")
+        return Q(asked__icontains=text) | Q(uuid__in=said)
     scopes = Q(uuid__in=_indexed(wanted))
-    if fresh := list(_unindexed(wanted)):
+    reached = search_index.reached()
+    if reached < newest and (fresh := list(_read(wanted, max(reached, newest - 4 * MAX_UNINDEXED)))):
         scopes |= Q(uuid__in=fresh)
     return Q(uuid__in=Scope.objects.filter(scopes).values("turn_uuid"))
 
@@ -88,14 +96,9 @@ def _indexed(wanted: Wanted) -> Any:
     return RawSQL(f"SELECT scope_uuid FROM recording_mention WHERE doc IN ({numbers})", [])  # noqa: S611
 
 
-def _unindexed(wanted: Wanted) -> Iterable[UUID]:
-    """Scopes whose events the index has not reached and which say this."""
-    reached = search_index.reached()
-    newest = Ledger.objects.values_list("seq", flat=True).first() or 0
-    if reached >= newest:
-        return
+def _read(wanted: Wanted, after: int) -> Iterable[UUID]:
+    """Scopes that say this in an event recorded after `after`, of the newest `MAX_UNINDEXED`."""
     reader = Reader()
-    after = max(reached, newest - 4 * MAX_UNINDEXED)
     events = list(search_index.following(after).order_by("-seq")[:MAX_UNINDEXED])
     for event, found, new in search_index.spoken_by(reversed(events), reader):
         texts = list(found.inline)
