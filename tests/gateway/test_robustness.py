@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import http.client
 import json
 import os
 import socket
@@ -486,3 +487,17 @@ async def test_the_record_says_of_a_fault_what_kept_the_request_back(
     end = events.attempts[0]["end"]
     assert end["metadata"]["exception.type"] == raised
     assert len(events.marks("llm.chunk", events.attempts[0]["uuid"])) == sent == len(provider.requests) - asked
+
+
+@pytest.mark.parametrize("path", ["v1/chat/%63ompletions", "v1//Chat/Completions/;x=1"])
+def test_a_call_to_an_oddly_written_endpoint_is_recorded_and_goes_out_as_it_came(
+    web: Web, provider: Provider, path: str
+) -> None:
+    session = f"odd-{len(path)}"
+    client = http.client.HTTPConnection(web.url.removeprefix("http://"), timeout=20)  # it does not mend paths
+    body = b"\xef\xbb\xbf" + json.dumps({**BODY, "stream": False}).encode()
+    client.request("POST", f"/gw/t/{web.key}/mock/{path}", body, {"x-relay-session-id": session})
+    assert client.getresponse().status == 200
+    client.close()
+    assert provider.requests[-1].path == f"/{path}" and provider.requests[-1].body == body
+    assert web.turn_of(session, lambda turn: turn["status"] == "ok")
