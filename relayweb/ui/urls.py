@@ -22,6 +22,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("jump/", lists.jump, name="jump"),
     path("sessions/", sessions.sessions, name="sessions"),
     path("sessions/<anything:session_id>/", sessions.session, name="session"),
+    # Not led to the address with a slash: a browser would take the `..` in an id for a step up.
+    path("sessions/<anything:session_id>", sessions.session),
     path("compare/", compare.compare, name="compare"),
     path("statistics/", statistics.statistics, name="statistics"),
     path("start/", start.start, name="start"),

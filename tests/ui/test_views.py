@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from urllib.parse import quote
+
+import pytest
+
 from relayweb.ui.models import SavedView
 from tests.people import signed_in
 
@@ -35,3 +39,11 @@ def test_views_are_their_owners_own(viewer, record):
     assert other.post(f"/views/{view.pk}/forget/").status_code == 404
     assert viewer.post(f"/views/{view.pk}/forget/").status_code == 302
     assert not SavedView.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["team/../agent", "plain", "a/../../b"])
+def test_a_session_opens_without_a_slash_at_the_end_too(viewer, record, name):
+    record(session=name)
+    for end in ("", "/"):
+        page = viewer.get(f"/sessions/{quote(name, safe='')}{end}")
+        assert page.status_code == 200 and name in page.content.decode()
