@@ -24,12 +24,12 @@ class ToolScopes:
         self._turn = turn
         self._running: dict[str, Any] = {}
 
-    def start(self, tool: ToolCall) -> bool:
-        """Opens a scope for a tool that an answer asks for; False when that is not possible, or it cannot be run."""
+    def start(self, tool: ToolCall, at: datetime | None) -> bool:
+        """Opens a scope for a tool that an answer asked for `at`; False when it cannot be run, or not be recorded."""
         scope = self._turn.scope
         if scope is None or not tool.complete or not tool.id or tool.id in self._running:
             return False
-        now = datetime.now(UTC)
+        now = at or datetime.now(UTC)
         try:
             with scope.entered():
                 handle = scope.relay.tools.call(

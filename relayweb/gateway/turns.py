@@ -157,7 +157,7 @@ class Registry:
         self._close(call, "success", quietly=True)
         if not turn.ended:
             for tool in answer.tool_calls:
-                if turn.tools.start(tool):
+                if turn.tools.start(tool, turn.over_at):
                     self._by_tool[tenant, tool.id] = turn
         self._settle(turn)
 
