@@ -89,8 +89,10 @@ class Homes(Memory):
                 self._offer_session(around, at, session_id)
 
     def _offer_session(self, home: Node, at: int, session_id: str) -> None:
-        """A session id told inside a home counts for it, and for a session around it that has none of its own."""
+        """A session id told inside a home that has none of its own counts for it, and for a session around it."""
         state = home.home()
+        if state.own_session is not None:
+            return
         if state.session_told is None or (at, session_id) < (state.session_at, state.session_told):
             state.session_at, state.session_told = at, session_id
             self._homes[home.uuid] = home

@@ -149,6 +149,8 @@ class Linking(Counting):
             if home.own_session is not None and node.told_session is None:
                 self._untold[node.uuid] = node
             home.own_session, node.turn_id = node.told_session, node.told_turn
+            if home.own_session is not None:
+                home.session_at, home.session_told = 0, None
             self._homes[node.uuid] = node
         elif node.home_state is not None:
             state, node.home_state = node.home_state, None
