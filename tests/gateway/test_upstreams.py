@@ -74,7 +74,7 @@ def test_the_command_adds_changes_and_lists(capsys):
     assert "mock\tcodex_responses\thttp://127.0.0.1:2/v1\n" in capsys.readouterr().out
 
 
-@pytest.mark.django_db
+@pytest.mark.usefixtures("as_migrated")
 def test_the_command_removes_one_and_says_which_there_are(capsys):
     Upstream.objects.create(name="mock", base_url="http://127.0.0.1:1", api_mode="chat_completions")
     call_command("upstream", "remove", "mock")

@@ -63,7 +63,7 @@ def test_what_the_cache_keeps_for_an_hour_has_a_price_of_its_own():
     assert Rate("m", "", ALWAYS, 3, 15, None, 4).cost(usage) == 10 * 3 + 300 * 4 + 5 * 15
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("as_migrated")
 def test_an_hour_of_cache_is_priced_when_recorded_and_when_priced_again():
     usage = {"input_tokens": 10, "output_tokens": 5, "cache_creation_input_tokens": 300}
     usage["cache_creation"] = {"ephemeral_5m_input_tokens": 100, "ephemeral_1h_input_tokens": 200}

@@ -153,15 +153,16 @@ def test_a_database_that_takes_nothing_sends_senders_away_and_loses_nothing_that
     monkeypatch.setattr(Tables, "put_events", refuse)
     monkeypatch.setattr(writer_module, "GIVE_UP", 0.2)
     refusing.set()
+    sent = ndjson(streams.mark("sent", None, 2))
     recording.offer(streams.line(streams.mark("offered", None, 1)))
     wait_for(lambda: recording.state()["status"] == "degraded")
     with pytest.raises(Full, match=message.split()[-1]):
-        recording.submit_sync(ndjson(streams.mark("sent", None, 2)))
+        recording.submit_sync(sent)
     assert message in recording.state()["reason"]
     refusing.clear()
     assert recording.flush_sync()
     assert recording.state()["status"] == "ok"
-    recording.submit_sync(ndjson(streams.mark("sent", None, 2)))
+    recording.submit_sync(sent)
     assert Event.objects.count() == 2
 
 

@@ -81,9 +81,9 @@ def test_postgresql_killed_and_started_again_under_load(pair: Pair, postgres: en
         try:
             time.sleep(2)
             for served in pair.both:
-                state = served.get("/healthz").json()
-                assert state["status"] == "degraded" and state["writer"]["reason"], state
                 assert call(pair, served, "while-it-is-gone").status_code == 200  # the agent's calls go on
+                until(lambda served=served: served.get("/healthz").json()["status"] == "degraded")
+                assert served.get("/healthz").json()["writer"]["reason"]
         finally:
             postgres.start()
         more(senders)
