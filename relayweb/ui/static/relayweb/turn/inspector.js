@@ -16,7 +16,12 @@ export class Inspector {
   }
 
   /** Shows what `page.state` says: {s, tab, form, a, b, against}. */
-  async show({ keepScroll = false } = {}) {
+  show(how) {
+    this.showing = this.renew(how);
+    return this.showing;
+  }
+
+  async renew({ keepScroll = false } = {}) {
     const { state } = this.page;
     this.stopReplay();
     if (!state.s) return;
@@ -256,6 +261,7 @@ export class Inspector {
       this.stopReplay();
       return;
     }
+    await this.showing; // a panel that is still on its way would take the replay with it
     const strip = this.host.querySelector("relay-strip");
     if (!strip) {
       if (this.host.querySelector('[data-tab="response"]')) await this.set({ tab: "response" });
@@ -265,7 +271,8 @@ export class Inspector {
     }
     const uuid = strip.dataset.attempt;
     const [stream, texts] = await Promise.all([this.page.stream(uuid), this.page.texts(uuid)]);
-    if (!stream?.count || !strip.isConnected) return;
+    if (!stream?.count || this.replaying) return;
+    if (!strip.isConnected) return this.replay();
     const box = element("div", "replay");
     const text = element("div", "replaytext");
     text.setAttribute("aria-live", "off");
