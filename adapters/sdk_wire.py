@@ -35,7 +35,7 @@ class ProviderStatus(Exception):
         self.status_code: int = response.status_code
         try:
             self.body: Any = response.json()
-        except Exception:
+        except Exception:  # not read yet, not JSON; each HTTP library raises its own error
             self.body = None
 
 

@@ -80,7 +80,7 @@ def changed(original: Any, value: Any) -> Any:
             if callable(make):
                 try:
                     return make(value)
-                except Exception:
+                except Exception:  # the type refuses what a rule made of it; a view takes anything
                     continue
     return view(value)
 

@@ -196,7 +196,7 @@ class ProviderCall:
         """Takes in what others changed, runs the rules, and gives Relay's headers as they are then. Never raises."""
         try:
             return self._ruled(rule_set, content, headers)
-        except Exception:
+        except Exception:  # told in the ledger; a rule that fails closed refuses the call
             self._failed(rule_set)
             return dict(headers)
 

@@ -130,7 +130,7 @@ def _contents(counted: Counter[str]) -> Iterator[Problem]:
         counted[""] += len(rows)
         try:
             texts = reader.contents([row.id for row in rows if row.kind != Content.Kind.TEMPLATE])
-        except Exception:
+        except Exception:  # one of them cannot be read: each is tried alone below
             texts = {}
         for row in rows:
             try:
@@ -154,7 +154,7 @@ def _events(counted: Counter[str]) -> Iterator[Problem]:
         store.forget()
         try:
             texts: list[bytes | None] = [*reader.texts(rows)]
-        except Exception:
+        except Exception:  # as above
             texts = [None] * len(rows)
         for row, text in zip(rows, texts, strict=True):
             try:

@@ -35,7 +35,7 @@ class _Blocks(ChunkLog):
         wanted = {*attempts, *perhaps}
         try:
             super().prefetch(set(), wanted)
-        except Exception:
+        except Exception:  # one of them cannot be read: find out which
             for attempt in wanted:
                 try:
                     super().prefetch(set(), (attempt,))
@@ -163,12 +163,12 @@ def _events(rows: Sequence[Event]) -> Iterator[Parsed | None]:
     reader = stored.Reader()
     try:
         texts: list[bytes | None] = [*reader.texts(rows)]
-    except Exception:
+    except Exception:  # one of them cannot be read: each is tried alone below
         texts = [None] * len(rows)
     for row, text in zip(rows, texts, strict=True):
         try:
             event = parse(text if text is not None else reader.texts([row])[0])
-        except Exception:
+        except Exception:  # `check` names it
             yield None
             continue
         event.replaced_text = bool(row.flags & REPLACED)
