@@ -19,6 +19,15 @@ LOCK: Final = 0x72656C6179
 # than a door waits for its answer.
 _TUNE: Final = "SET lock_timeout = '4s'; SET idle_in_transaction_session_timeout = '15s'"
 
+# That timeout does not count while a COPY waits for its rows: whoever waits for such a writer ends it.
+_HUNG: Final = (
+    "SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
+    "WHERE l.locktype = 'advisory' AND l.granted AND a.datname = current_database() "
+    f"AND l.classid = {LOCK >> 32} AND l.objid = {LOCK & 0xFFFFFFFF} "
+    "AND a.state = 'active' AND a.wait_event = 'ClientRead' AND clock_timestamp() - a.query_start > %s * interval '1 s'"
+)
+_HUNG_SECONDS = 15
+
 _BEGIN: Final = (
     f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({LOCK}); "
     "SELECT seq, content_id, epoch, swept_us FROM recording_ledger WHERE id = 1"
@@ -32,7 +41,14 @@ def tune(raw: Any) -> None:
 
 def begin(raw: Any) -> tuple[int, int, int, int] | None:
     """Open a transaction once no other writer has one, in one round trip; returns the ledger, if there is one."""
-    cursor = raw.execute(_BEGIN)
+    from psycopg.errors import LockNotAvailable
+
+    try:
+        cursor = raw.execute(_BEGIN)
+    except LockNotAvailable:
+        raw.execute("ROLLBACK")
+        raw.execute(_HUNG, [_HUNG_SECONDS])
+        raise
     while cursor.nextset():
         pass
     row: tuple[int, int, int, int] | None = cursor.fetchone()
