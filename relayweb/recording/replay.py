@@ -39,7 +39,7 @@ class _Blocks(ChunkLog):
             for attempt in wanted:
                 try:
                     super().prefetch(set(), (attempt,))
-                except Exception:
+                except Exception:  # this one; `check` names the block
                     self._attempts.put(attempt, Chunks())
         super().prefetch(attempts)
 
