@@ -10,6 +10,7 @@ import pytest_django
 from hypothesis import HealthCheck, settings
 from pytest_django.plugin import DjangoDbBlocker
 
+from tests.paired import Site
 from tests.served import Served
 
 # A busy machine is no fault of an example; generating one may take long on a first run.
@@ -33,7 +34,7 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
     started: list[Served] = []
 
     def start(*args: str, **env: str) -> Served:
-        started.append(Served(tmp_path_factory.mktemp("home"), **env))
+        started.append(Site(tmp_path_factory.mktemp("home"), **env))
         return started[-1].start(*args)
 
     yield start

@@ -96,6 +96,21 @@ class Served:
         finally:
             self.process = None
 
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def kill(self) -> Served:
+        """End the server's process at once; returns the one that was killed, to be started again at its port."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        return self
+
+    def restart(self, wait: float = 60) -> None:
+        """Start at the port it had."""
+        self.start("--port", str(self.port), wait=wait)
+
     def get(self, path: str, **headers: str) -> httpx2.Response:
         named = {k.replace("_", "-"): v for k, v in headers.items()}
         return httpx2.get(self.url + path, headers=named, timeout=30)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.paired import Site
 from tests.served import PROJECT, Served
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
@@ -59,7 +60,7 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One installation that all browser tests share; each uses turns and sessions of its own."""
-    served = Served(tmp_path_factory.mktemp("site")).start()
+    served = Site(tmp_path_factory.mktemp("site")).start()
     yield served
     served.stop()
 

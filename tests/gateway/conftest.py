@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.provider import Provider
-from tests.served import Served
+from tests.paired import Site
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def provider() -> Iterator[Provider]:
     provider.close()
 
 
-class Gateway(Served):
+class Gateway(Site):
     """A served installation with the upstream `mock` and a token."""
 
     key: str = ""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
 import pytest
 
+from tests.paired import together
 from tests.scale import engines
 from tests.served import OnUvicorn, Served
 
@@ -61,25 +61,6 @@ class Pair:
         answer = served.get(f"/api/v1/{path}", authorization=f"Bearer {self.read}")
         assert answer.status_code == 200, answer.text
         return answer.json()
-
-
-def together(*deeds: Callable[[], object]) -> None:
-    """Do things at the same time, and wait for all of them."""
-    failed: list[BaseException] = []
-
-    def run(deed: Callable[[], object]) -> None:
-        try:
-            deed()
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=run, args=(deed,)) for deed in deeds]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
 
 
 class Pairs:

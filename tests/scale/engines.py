@@ -1,6 +1,7 @@
 """PostgreSQL and Redis from the installed packages, for one test run: own ports, own folders, gone afterwards.
 
-`python -m tests.scale.engines pytest …` runs a command with DATABASE_URL naming such a database.
+`python -m tests.scale.engines pytest …` runs a command with DATABASE_URL naming such a database; with `--pair` before
+it, tests of journeys are served by two processes (tests/paired.py).
 """
 
 from __future__ import annotations
@@ -146,7 +147,8 @@ class Redis(Engine):
         super().__init__()
 
     def command(self) -> list[str]:
-        return [self.program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder)]
+        given = {"port": self.port, "bind": "127.0.0.1", "save": "", "dir": self.folder, "databases": 256}
+        return [self.program, *[part for name, value in given.items() for part in (f"--{name}", str(value))]]
 
     def answers(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 2) as found:
@@ -160,16 +162,21 @@ class Redis(Engine):
 
 
 def main(command: list[str]) -> int:
-    try:
-        database = Postgres()
-    except Missing as missing:
-        print(f"not run on PostgreSQL: {missing}", file=sys.stderr)
-        return int(bool(os.environ.get("CI")))
-    try:
-        database.start()
-        return subprocess.run(command, env={**os.environ, "DATABASE_URL": database.create()}).returncode
-    finally:
-        database.close()
+    pair = command[0] == "--pair"
+    env = dict(os.environ)
+    with contextlib.ExitStack() as running:
+        try:
+            engines: list[Engine] = [database := Postgres(), *([Redis()] if pair else [])]
+        except Missing as missing:
+            print(f"not run on PostgreSQL: {missing}", file=sys.stderr)
+            return int(bool(os.environ.get("CI")))
+        for engine in engines:
+            running.callback(engine.close)
+            engine.start()
+            if isinstance(engine, Redis):
+                env |= {"RELAYWEB_TESTS_REDIS": engine.url, "RELAYWEB_TESTS_PAIR": "1"}
+        env["DATABASE_URL"] = database.create()
+        return subprocess.run(command[pair:], env=env).returncode
 
 
 if __name__ == "__main__":
