@@ -86,19 +86,30 @@ def percentile(counts: Counter[int], share: float, longest: int) -> int | None:
 def catch_up() -> bool:
     """Work out the streams that have had chunks since the last time, some of them; whether there may be more.
 
-    On PostgreSQL one process does it at a time; the others leave it to that one.
+    Reading and measuring hold no writer up; the writes are one short transaction, given up if another process was
+    faster. On PostgreSQL one process does it at a time; the others leave it to that one.
     """
     if not _touched(_reached()):  # asked before a lock is taken
         return False
+    if connection.vendor != "postgresql":
+        return _catch_up()
     with transaction.atomic():
-        if connection.vendor == "postgresql" and not _locked():
-            return False
-        after = _reached()
+        return _locked() and _catch_up()
+
+
+def _catch_up() -> bool:
+    after = _reached()
+    touched = _touched(after)
+    figures = measured(dict(touched))
+    with transaction.atomic():
+        if _reached() != after:
+            return True
         if not after:  # nothing yet, or a record that is another one now
             Stream.objects.all().delete()
-        touched = _touched(after)
+        kept = ChunkBlock.objects.filter(attempt_uuid__in=list(dict(touched)), kind=ChunkBlock.Kind.MARKS)
+        still = set(kept.values_list("attempt_uuid", flat=True))  # a turn may have been forgotten meanwhile
         Stream.objects.bulk_create(
-            measured(dict(touched)),
+            [stream for stream in figures if stream.attempt_uuid in still],
             update_conflicts=True,
             unique_fields=["attempt_uuid"],
             update_fields=["seq", "count", "stalls", "stalled_us", "longest_us", "gaps"],

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from django.db import connection
 from hypothesis import given
@@ -127,3 +129,30 @@ def test_nothing_is_locked_while_there_is_nothing_to_do():
     with CaptureQueriesContext(connection) as captured:
         assert not rhythm.catch_up()
     assert not any(q["sql"].startswith("BEGIN") for q in captured)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_events_are_recorded_and_turns_forgotten_while_streams_are_measured(monkeypatch):
+    streamed(*STEADY)
+    forgotten, _ = streamed(*STEADY, start=20_000)
+    real, more = rhythm.measured, iter([40_000])
+
+    def slowly(attempts):
+        found = real(attempts)
+        for start in more:
+            with ThreadPoolExecutor(1) as elsewhere:
+                elsewhere.submit(meanwhile, forgotten, start).result(10)
+        return found
+
+    monkeypatch.setattr(rhythm, "measured", slowly)
+    while rhythm.catch_up():
+        pass
+    assert not rhythm.catch_up() and Stream.objects.count() == 2  # the forgotten one is not there again
+
+
+def meanwhile(turn: str, start: float) -> None:
+    try:
+        streamed(*STEADY, start=start)
+        retention.matching([queries.turn_row(turn).uuid])
+    finally:
+        connection.close()
