@@ -27,6 +27,8 @@ _FRAMES = frozenset(
     + ("annotated_request", "annotated_response", "app", "provider", "api_specific", "message")
 )
 
+_MASK = masking.MASK.encode()
+
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -117,7 +119,7 @@ class Store:
                     del self._unnumbered[digest]
                 self._same = self._list = None
                 packed = self._pack(masked, parse(masked).envelope, loose_data)
-                packed.masked = load(masked) != load(line)
+                packed.masked = masked.count(_MASK) != line.count(_MASK) or load(masked) != load(line)
                 event.surrogates = surrogates
                 make_holes(packed, event)
                 self._list = None

@@ -13,77 +13,36 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeVar
 
 import msgspec
+from msgspec import Raw
 
 from relayweb.recording.atof import Parsed, load, restore_surrogates
+from relayweb.recording.credentials import MASK, is_loose, is_secret_name, mask_text, special_names
 
-MASK: Final = "[masked]"
+__all__ = [
+    "FAILURE_MARKS",
+    "MASK",
+    "Prefilter",
+    "is_loose",
+    "mask",
+    "mask_event",
+    "mask_parsed",
+    "mask_text",
+    "suspects_credentials",
+    "suspects_names",
+]
 
-_NAMES = frozenset(
-    (
-        "authorization",
-        "proxyauthorization",
-        "apikey",
-        "xapikey",
-        "cookie",
-        "setcookie",
-        "secret",
-        "password",
-        "accesstoken",
-        "refreshtoken",
-        "authtoken",
-        "xauthtoken",
-        "xrelaytoken",
-        "bearertoken",
-    )
-)
-_ENDINGS = ("apikey", "accesskey", "accesstoken", "securitytoken", "sessiontoken", "clientsecret")
-_NO_LETTER = re.compile(r"[^a-z0-9]+")
-_CREDENTIAL = re.compile(
-    r"(?i:(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,})"
-    r"|\bsk-[A-Za-z0-9_-]{8,}"
-    r"|\bAKIA[0-9A-Z]{12,}"
-    r"|\brw_(?:ingest|gateway|read)_[A-Za-z0-9_-]{20,}"
-)
-_SAID = r"(?:api[_-]?key|access[_-]?key|token|secret|password|signature|credential)"
-# In an address the parameters named so and the password; in a text around it the members of JSON.
-_PARAMETER = re.compile(rf"(?i:([?&;](?:[a-z0-9_.-]{{0,40}}{_SAID}|key|sig|auth)=)[^\s&;#\"'<>\\]+)")
-_USER = re.compile(
-    r"(://[^\s/:@\"'<>]{0,200}:)(?:[^\s/@\"'<>]+(?=@)|[^\s/@\"'<>]{80,})"
-)  # no port is so long: its @ was cut off
-_MEMBER = re.compile(
-    rf"(?i:(\\{{0,9}}[\"'][a-z0-9_.-]{{0,40}}(?:{_SAID}|authorization|cookie)\\{{0,9}}[\"']\s{{0,9}}[:,=]\s{{0,9}}"
-    rf"(?:\\{{0,9}}[\"']value\\{{0,9}}[\"']\s{{0,9}}:\s{{0,9}})?\\{{0,9}}[\"'])"
-    r"[^\"'\\]+)"
-)
-# JWTs are looked for in whole runs of their characters, each once: an expression that begins at any "eyJ" takes time
-# with the square of the text, hours for a hostile megabyte.
-_RUN = re.compile(r"[A-Za-z0-9_.-]{16,}")
-_JWT_HEAD = re.compile(r"(?:^|-)(?=eyJ.{6})")
-_LOOSE_MEMBERS = frozenset(("headers", "extra_headers", "metadata", "error", "plugin_config"))
-"""Members under which any credential is masked, wherever they stand; attributes like `exception.message` too."""
 FAILURE_MARKS = frozenset(("relay.attempt_failed", "relay.attempt_blocked"))
 """Marks whose whole data is an error text."""
 
+K = TypeVar("K", str, int)
 
-def is_secret_name(name: str) -> bool:
-    """Whether a member of this name, or an attribute like `http.request.header.x-api-key`, holds a secret."""
-    last = _NO_LETTER.sub("", name.lower().rpartition(".")[2])
-    return last in _NAMES or last.endswith(_ENDINGS) or _NO_LETTER.sub("", name.lower()) in _NAMES
-
-
-_raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_raw_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_raw_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_raw_array = msgspec.json.Decoder(list[Raw]).decode
 _SMALL = 512  # bytes: below, looking for all names at once is faster than looking at each
-
-
-def is_loose(name: str) -> bool:
-    """Whether any credential is masked under a member of this name."""
-    lower = name.lower()
-    return lower in _LOOSE_MEMBERS or lower.endswith("headers") or lower.startswith("exception.")
 
 
 def suspects_names(text: bytes) -> bool:
@@ -113,7 +72,7 @@ def _has_secret_member(text: bytes) -> bool:
     if first == b"{":
         members = _raw_object(text)
         if not _PLAIN_NAMES.issuperset(members):
-            for name in members:
+            for name in members if len(members) < _MANY else special_names(members):
                 if is_secret_name(name) or "plugin_config" in name.lower():
                     return True
                 if len(_PLAIN_NAMES) < 10_000:
@@ -129,12 +88,35 @@ def _has_secret_member(text: bytes) -> bool:
             return True
     else:
         return False
-    for value in values:
-        if value[0] in b"{[":
-            found = _has_secret_member(value) if len(value) >= _SMALL else _holds_secret_name(value.lower())
-            if found:
-                return True
+    inside = [value for value in values if value[0] in b"{["]
+    if len(inside) >= _MANY:
+        small = [value for value in inside if len(value) < _SMALL]
+        if any(_holds_secret_name(b",".join(some).lower()) for some in _groups(small)):
+            return True
+        inside = [value for value in inside if len(value) >= _SMALL]
+    for value in inside:
+        found = _has_secret_member(value) if len(value) >= _SMALL else _holds_secret_name(value.lower())
+        if found:
+            return True
     return False
+
+
+_MANY = 64  # members, from which on all their names are looked at in one
+_GROUP = 8_000  # bytes of values that are looked through in one
+
+
+def _groups(values: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Neighbours together, about `_GROUP` bytes each."""
+    group: list[bytes] = []
+    size = 0
+    for value in values:
+        group.append(value)
+        size += len(value)
+        if size > _GROUP:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 _NAMES_ONLY = frozenset(("required", "enum"))
@@ -143,18 +125,19 @@ _NAMED = frozenset(("name", "key", "header"))
 """Members that give the name of a header whose value is a member `value`."""
 
 
-def _is_secret_text(value: bytes | msgspec.Raw) -> bool:
+def _is_secret_text(value: bytes | Raw) -> bool:
     """Whether this JSON value is a text that is the name of a secret."""
     text = bytes(value)
     return text[:1] == b'"' and len(text) < 100 and is_secret_name(load(text))
 
 
-def _are_all(text: bytes, members: Mapping[str, bytes | msgspec.Raw]) -> bool:
+def _are_all(text: bytes, members: Mapping[str, bytes | Raw]) -> bool:
     """Whether nothing of the object is hidden behind a second member of the same name, which the parser drops.
 
     True is certain; False also of white space, and of names that are not plain ASCII.
     """
-    return not members or len(text) == 1 + sum(len(k) + len(bytes(v)) + 4 for k, v in members.items())
+    size = len("".join(members)) + len(b"".join(members.values())) + 4 * len(members)
+    return not members or len(text) == 1 + size
 
 
 _PLAIN_NAMES: set[str] = set()
@@ -231,26 +214,6 @@ _PARTS, _LONGEST = 10_000, 1_000  # parts remembered, and the bytes of an event'
 _LONG = 100_000  # bytes: to take a longer event apart costs more than to look through all of it
 
 
-def mask_text(text: str) -> str:
-    """The text without what looks like a credential."""
-    text = _CREDENTIAL.sub(lambda m: (m[1] or "") + MASK, text)
-    for told in (_PARAMETER, _USER, _MEMBER):
-        text = told.sub(rf"\1{MASK}", text)
-    return _RUN.sub(lambda m: _without_jwts(m[0]), text) if "eyJ" in text else text
-
-
-def _without_jwts(run: str) -> str:
-    """A run of letters, digits, `_`, `-` and `.` with `eyJ….….…` masked, as a whole or behind a `-`."""
-    parts = run.split(".")
-    kept: list[str] = []
-    at = 0
-    while at < len(parts):
-        head = _JWT_HEAD.search(parts[at]) if at + 1 < len(parts) and len(parts[at + 1]) >= 6 else None
-        kept.append(parts[at] if head is None else parts[at][: head.end()] + MASK)
-        at += 1 if head is None else 3
-    return ".".join(kept)
-
-
 def mask(text: bytes, *, loose: bool = False) -> bytes:
     """The same JSON value with its secrets masked; the same bytes where it is compact and holds none.
 
@@ -310,19 +273,58 @@ def _stand_ins(line: bytes) -> dict[bytes, bytes]:
 def _mask(text: bytes, loose: bool, parent: str, everything: bool) -> bytes:
     first = text[:1]
     if first == b"{":
-        members = _raw_object(text)
-        masked = {k: _mask_member(k, bytes(v), loose, parent, everything) for k, v in members.items()}
-        if loose and "value" in masked and any(_is_secret_text(members[k]) for k in _NAMED.intersection(members)):
-            masked["value"] = _mask(masked["value"], loose, parent, True)
-        return text if _are_all(text, members) and masked == _texts(members) else _object(masked)
+        return _mask_object(text, _raw_object(text), loose, parent, everything)
     if first == b"[":
         items = [bytes(v) for v in _raw_array(text)]
+        kept = items.copy()
         if loose and len(items) == 2 and parent not in _NAMES_ONLY and _is_secret_text(items[0]):
-            kept = [items[0], _mask(items[1], loose, parent, True)]
+            kept[1] = _mask(items[1], loose, parent, True)
         else:
-            kept = [_mask(v, loose, parent, everything) for v in items]
+            wide = len(items) >= _MANY and not everything and parent != "plugin_config"
+            for at in _unclear(enumerate(items), loose) if wide else range(len(items)):
+                kept[at] = _mask(items[at], loose, parent, everything)
         return text if kept == items else b"[" + b",".join(kept) + b"]"
-    if first == b'"':
+    return _mask_scalar(text, loose, everything)
+
+
+def _mask_object(text: bytes, members: dict[str, Raw], loose: bool, parent: str, everything: bool) -> bytes:
+    wanted: Iterable[str] = members
+    if len(members) >= _MANY and not everything and parent != "plugin_config":
+        special = special_names(members)
+        wanted = special
+        if loose or text.find(b"{", 1) > 0 or b"[" in text:
+            others = ((name, bytes(value)) for name, value in members.items() if name not in special)
+            wanted = (*special, *_unclear(others, loose))
+    changed: dict[str, bytes] = {}
+    for name in wanted:
+        value = bytes(members[name])
+        masked = _mask_member(name, value, loose, parent, everything)
+        if masked != value:
+            changed[name] = masked
+    if loose and "value" in members and any(_is_secret_text(members[k]) for k in _NAMED.intersection(members)):
+        changed["value"] = _mask(bytes(members["value"]), loose, parent, True)
+    if not _are_all(text, members) or 8 * len(changed) > len(members) >= _MANY:
+        return _object({**_texts(members), **changed})
+    return _spliced(text, members, changed) if changed else text
+
+
+def _spliced(text: bytes, members: Mapping[str, Raw], changed: Mapping[str, bytes]) -> bytes:
+    """A compact object with some of its members' values exchanged."""
+    out: list[bytes] = []
+    names, values = list(members), list(members.values())
+    done = at = place = 0
+    for now in [place for place, name in enumerate(names) if name in changed]:
+        place += len("".join(names[at:now])) + len(b"".join(values[at:now])) + 4 * (now - at)
+        at = now
+        start = 1 + place + len(names[now]) + 3
+        out += (text[done:start], changed[names[now]])
+        done = start + len(bytes(values[now]))
+    out.append(text[done:])
+    return b"".join(out)
+
+
+def _mask_scalar(text: bytes, loose: bool, everything: bool) -> bytes:
+    if text[:1] == b'"':
         if everything:
             return _MASKED if len(text) > 2 else text
         if loose:
@@ -330,7 +332,25 @@ def _mask(text: bytes, loose: bool, parent: str, everything: bool) -> bytes:
             clean = mask_text(_mask_inner(value))
             return text if clean == value else json.dumps(clean).encode()
         return text
-    return _MASKED if everything and first in b"-0123456789" else text
+    return _MASKED if everything and text[:1] in b"-0123456789" else text
+
+
+def _unclear(values: Iterable[tuple[K, bytes]], loose: bool) -> list[K]:
+    """Of many values those that may hold a secret inside, found by looking through some of them at once."""
+    opening = b'{["' if loose else b"{["
+    inside = [(name, value) for name, value in values if value[0] in opening]
+    found: list[K] = []
+    at = 0
+    for some in _groups([value for _, value in inside]):
+        if _may_hold(b",".join(some)):
+            found += [name for name, value in inside[at : at + len(some)] if _may_hold(value)]
+        at += len(some)
+    return found
+
+
+def _may_hold(text: bytes) -> bool:
+    lower = text.lower()
+    return _holds_secret_name(lower) or _holds_credential(lower)
 
 
 def _mask_inner(text: str) -> str:
@@ -361,9 +381,12 @@ def _mask_member(name: str, text: bytes, loose: bool, parent: str, everything: b
 _MASKED = f'"{MASK}"'.encode()
 
 
-def _texts(members: Mapping[str, msgspec.Raw]) -> dict[str, bytes]:
+def _texts(members: Mapping[str, Raw]) -> dict[str, bytes]:
     return {k: bytes(v) for k, v in members.items()}
 
 
+_quoted = json.encoder.encode_basestring_ascii
+
+
 def _object(members: dict[str, bytes]) -> bytes:
-    return b"{" + b",".join(json.dumps(k).encode() + b":" + v for k, v in members.items()) + b"}"
+    return b"{" + b",".join([_quoted(k).encode() + b":" + v for k, v in members.items()]) + b"}"

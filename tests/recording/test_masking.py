@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from relayweb.recording import masking
 from relayweb.recording.atof import parse, restore_surrogates
+from relayweb.recording.content import Store
 from relayweb.recording.models import Event
 from relayweb.recording.recorder import Line
 from tests.recording import streams
@@ -230,6 +231,68 @@ def test_hostile_text_takes_time_in_proportion_to_its_length(part: str) -> None:
     began = time.process_time()
     masking.mask_text(part * (1_000_000 // len(part)))
     assert time.process_time() - began < 5
+
+
+ODD_NAMES = [
+    *NAMES,
+    "a\nb",
+    "exception.message",
+    "request_headers",
+    "error",
+    "é",
+    "x",
+    "value",
+]
+ODD_VALUES = [
+    1,
+    None,
+    "",
+    "plain",
+    f"Bearer {CANARY}",
+    f"https://h/?token={CANARY}",
+    '{"api_key":"x"}',
+    ["x-api-key", "v"],
+]
+inner = st.dictionaries(st.sampled_from(ODD_NAMES), st.sampled_from(ODD_VALUES), max_size=3)
+members = st.dictionaries(st.sampled_from(ODD_NAMES), st.one_of(st.sampled_from(ODD_VALUES), inner), max_size=8)
+
+
+@given(members, st.lists(st.one_of(st.sampled_from(ODD_VALUES), inner), max_size=8), st.booleans(), st.booleans())
+def test_among_many_members_the_same_is_masked_as_among_few(
+    odd: dict[str, Any], items: list[Any], loose: bool, spaced: bool
+) -> None:
+    separators = (", ", ": ") if spaced else (",", ":")
+    many = {f"plain{i}": {"n": i} if i % 7 else f"text {i}" for i in range(100)}
+
+    def masked(value: Any) -> Any:
+        return json.loads(masking.mask(json.dumps(value, separators=separators).encode(), loose=loose))
+
+    assert masked({**many, **odd}) == {**many, **masked(odd)}
+    few = [masked([item, 0, 0])[0] for item in items]
+    assert masked([*items, *many.values()]) == [*few, *many.values()]
+
+
+@pytest.mark.parametrize("end", [False, True])
+@pytest.mark.parametrize("where", ["data", "metadata", "list"])
+def test_one_secret_among_very_many_members_costs_little_more_than_none(where: str, end: bool) -> None:
+    many = {f"key{i}": i for i in range(100_000)}
+
+    def seconds(secret: dict[str, str]) -> float:
+        event = streams.scope("end" if end else "start", streams.uid(), None, 1, category="llm" if end else "tool")
+        if where == "list":
+            event["data"] = {"l": [{"n": n} for n in many.values()], **secret}
+        else:
+            event[where] = {"a": {**many, **secret}}
+        store, line = Store(), streams.line(event)
+        parsed, began = store.parse(line), time.process_time()
+        packed = store.pack(parsed)
+        taken = time.process_time() - began
+        pieces = b"".join((packed.line if packed.masked else packed.text, *(piece.text for piece in packed.refs)))
+        assert CANARY.encode() not in pieces
+        return taken
+
+    without = min(seconds({"plain": "x"}) for _ in range(3))
+    assert min(seconds({"api_key": CANARY}) for _ in range(3)) < 6 * without + 0.1
 
 
 @pytest.mark.parametrize("size", [0, 2_000])
