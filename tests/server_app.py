@@ -149,6 +149,10 @@ async def websocket(scope, receive, send):
             for _ in range(3000):
                 await send({"type": "websocket.send", "text": "x" * 100_000})
                 sent += 100_000
+        if text == "chatter":
+            for _ in range(100_000):
+                await send({"type": "websocket.send", "text": "x"})
+                await asyncio.sleep(0)
         await send({"type": "websocket.send", "text": str(len(text))})
     left.append(f"socket {message['code']}")
 

@@ -262,6 +262,18 @@ def test_a_websocket_is_refused_with_a_status_and_a_reason(server: Server) -> No
     assert refused.value.response.reason_phrase == "no token"
 
 
+def test_what_comes_too_late_for_a_client_that_closed_its_websocket_is_no_fault(
+    stoppable: Callable[..., Server],
+) -> None:
+    server = stoppable()
+    for _ in range(5):
+        with websocket.connect(server.url.replace("http", "ws") + "/live/x") as connection:
+            connection.send("chatter")
+            connection.recv()
+    until(lambda: server.state()["connections"] == 1)
+    assert "ERROR" not in server.served.log.read_text()
+
+
 @pytest.mark.parametrize(("deed", "code"), [("return", 1000), ("raise", 1011)])
 def test_a_websocket_whose_application_ends_is_closed(server: Server, deed: str, code: int) -> None:
     with websocket.connect(server.url.replace("http", "ws") + "/live/x") as connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from autobahn.exception import Disconnected
 from daphne import ws_protocol
 
 from relayweb.server.flow import Gate, Message
@@ -49,7 +50,10 @@ class Socket(ws_protocol.WebSocketProtocol):
         elif message["type"] == "websocket.http.response.body":
             self._deny(self._denial, message.get("body", b"").decode())
         else:
-            super().handle_reply(message)
+            try:
+                super().handle_reply(message)
+            except Disconnected as error:  # the client left a moment ago, which is no fault of the application
+                raise ConnectionAbortedError(str(error)) from error
 
     def _deny(self, status: int, reason: str) -> None:
         if hasattr(self, "handshake_deferred"):
