@@ -55,6 +55,14 @@ def put_into(page: Path, name: str, rows: Iterable[Row]) -> None:
     page.write_text(pattern.sub(lambda _: told, text))
 
 
+def report(name: str, rows: list[Row], page: Path | None) -> int:
+    """Print the rows, and put them into a page if one is given; an exit status that is 1 when a budget was missed."""
+    print(table(rows))
+    if page is not None:
+        put_into(page, name, rows)
+    return int(any(within(value, budget) is False for _, value, _, budget in rows))
+
+
 def machine() -> str:
     """The day, and what was measured on."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30

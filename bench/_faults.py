@@ -1,16 +1,82 @@
-"""Faults to serve under: what bench/harm.py measures and tests/journeys/test_never_harm.py tries."""
+"""Faults to serve under, and what must hold after them: for bench/soak.py, bench/faults.py, bench/harm.py and tests."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import resource
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+from bench import Row
+from tests.served import PROJECT, Served
+
+
+class Server(Served):
+    """relayweb on a home of its own; may be killed, and comes back at the port it had."""
+
+    def start(self, *args: str, wait: float = 120) -> Server:
+        super().start("--port", self.url.rpartition(":")[2] or "0", *args, wait=wait)
+        return self
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        assert self.process
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def pid(self) -> int:
+        assert self.process
+        return self.process.pid
+
+    def health(self) -> dict[str, Any]:
+        told: dict[str, Any] = self.get("/healthz").json()
+        return told
+
+
+def until(so: Callable[[], bool], limit: float = 60.0) -> float:
+    """Seconds until something is so; `limit` when it never was."""
+    began = time.monotonic()
+    while not so() and time.monotonic() - began < limit:
+        time.sleep(0.1)
+    return time.monotonic() - began
+
+
+def identity(event: dict[str, Any]) -> str:
+    """What tells an event from all others."""
+    return f"{event['uuid']} {event['kind']} {event.get('scope_category')}"
+
+
+def record_rows(server: Served, acknowledged: set[str]) -> list[Row]:
+    """What came of the record of a server that has stopped. `acknowledged` are identities of events."""
+    lost, seen, twice = set(acknowledged), set[int](), 0
+    command = [sys.executable, "-m", "relayweb"]
+    with subprocess.Popen([*command, "export"], env=server.env, cwd=PROJECT, stdout=subprocess.PIPE) as export:
+        assert export.stdout
+        for line in export.stdout:
+            name = identity(json.loads(line))
+            lost.discard(name)
+            twice += hash(name) in seen
+            seen.add(hash(name))
+    check = subprocess.run([*command, "check"], env=server.env, cwd=PROJECT, capture_output=True, text=True)
+    told = re.search(r"has (\d+) problems", check.stderr)
+    if check.returncode:
+        print(check.stderr, file=sys.stderr)
+    return [
+        ("events acknowledged", float(len(acknowledged)), "", ""),
+        ("acknowledged events that are not on record", float(len(lost)), "", "≤ 0"),
+        ("events that are on record twice", float(twice), "", "≤ 0"),
+        ("`relayweb check`", float(told[1] if told else check.returncode), "problems", "≤ 0"),
+    ]
 
 
 class NotHere(Exception):

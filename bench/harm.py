@@ -21,9 +21,8 @@ from typing import Any
 import httpx2
 
 from bench import Row
-from bench._faults import NotHere, full, locked, no_growth, small_disk, stopped
-from bench.gateway import PROJECT, part, relayweb, started
-from bench.soak import Server, until
+from bench._faults import NotHere, Server, full, locked, no_growth, small_disk, stopped, until
+from bench.gateway import PROJECT, part, started
 
 ROUNDS, WINDOW = 15, 2.0
 SAMPLES = 1000
@@ -115,8 +114,8 @@ def scene(home: Path) -> Iterator[Scene]:
         server = Server(home)
         home.mkdir(mode=0o700, exist_ok=True)
         upstream = f"http://127.0.0.1:{port}"
-        relayweb(server.env, "upstream", "set", "bench", "--base-url", upstream, "--api-mode", "chat_completions")
-        tokens = {s: relayweb(server.env, "token", "create", "--scope", s).split()[-1] for s in ("gateway", "ingest")}
+        server.run("upstream", "set", "bench", "--base-url", upstream, "--api-mode", "chat_completions")
+        tokens = {scope: server.token(scope) for scope in ("gateway", "ingest")}
         server.start()
         made = Scene(server, tokens)
         try:
@@ -124,8 +123,7 @@ def scene(home: Path) -> Iterator[Scene]:
         finally:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 made.end()
-            server.process.terminate()
-            server.process.wait(30)
+            server.stop(wait=30)
 
 
 def took(calls: list[Call], begin: float, end: float) -> list[float]:
@@ -142,8 +140,7 @@ Fault = Callable[[Scene, Path], AbstractContextManager[None]]
 
 @contextmanager
 def _dead(made: Scene, home: Path) -> Iterator[None]:
-    made.server.process.kill()
-    made.server.process.wait()
+    made.server.kill()
     yield
     made.server.start()
 
@@ -152,8 +149,8 @@ FAULTS: dict[str, tuple[Fault, bool]] = {
     "no fault": (lambda made, home: contextlib.nullcontext(), True),  # how much windows differ by themselves
     "database locked": (lambda made, home: locked(home), True),
     "disk full": (lambda made, home: full(home.parent), True),
-    "no file may grow": (lambda made, home: no_growth(made.server.process.pid), True),
-    "server stopped": (lambda made, home: stopped(made.server.process.pid), False),
+    "no file may grow": (lambda made, home: no_growth(made.server.pid), True),
+    "server stopped": (lambda made, home: stopped(made.server.pid), False),
     "server killed": (_dead, False),
 }
 """Each fault, and whether the gateway (which is part of the server) outlives it."""

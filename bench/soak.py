@@ -17,17 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx2
+from bench import Row, report
+from bench._faults import Server, locked, record_rows, until
+from bench.gateway import PROJECT, cpu_seconds, part, started
 
-from bench import Row, put_into, table, within
-from bench._faults import locked
-from bench.gateway import cpu_seconds, part, relayweb, started
-
-PROJECT = Path(__file__).resolve().parent.parent
 LOADS = ("streams", "senders", "viewers")
 SAMPLE_SECONDS = 5.0
 STEADY, LOCKED, UNLOCKED, KILLED, AFTER = "steady", "database locked", "unlocked", "killed", "after the kill"
@@ -38,40 +34,6 @@ LATENCIES = (
     ("viewers", "chunk to a viewer"),
     ("viewers", "change to the list"),
 )
-
-
-class Server:
-    """relayweb on a home and a port of its own; may be killed and started again."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.env = {**os.environ, "RELAYWEB_HOME": str(home)}
-        self.port = "0"
-        self.process: subprocess.Popen[bytes]
-        self.url = ""
-
-    def start(self) -> None:
-        log = self.home / "serve.log"
-        with log.open("ab") as out:
-            began = out.tell()
-            command = [sys.executable, "-m", "relayweb", "serve", "--port", self.port]
-            self.process = subprocess.Popen(command, env=self.env, cwd=PROJECT, stdout=out, stderr=out)
-        deadline = time.monotonic() + 60
-        while not (found := re.search(rb"relayweb is at (http://\S+:(\d+))", log.read_bytes()[began:])):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the server did not start: {log.read_text()[-1000:]}")
-            time.sleep(0.05)
-        self.url, self.port = found[1].decode(), found[2].decode()
-
-    def health(self) -> dict[str, Any]:
-        told: dict[str, Any] = httpx2.get(f"{self.url}/healthz", timeout=30).json()
-        return told
-
-    def sample(self) -> tuple[float, int, int]:
-        """Resident MB, open files and threads."""
-        at = Path(f"/proc/{self.process.pid}")
-        resident = int(re.findall(r"VmRSS:\s+(\d+)", (at / "status").read_text())[0]) / 1024
-        return resident, len(os.listdir(at / "fd")), len(os.listdir(at / "task"))
 
 
 class Loads:
@@ -110,13 +72,20 @@ class Loads:
             process.wait()
 
 
+def sample(pid: int) -> tuple[float, int, int]:
+    """Resident MB, open files and threads of a process."""
+    at = Path(f"/proc/{pid}")
+    resident = int(re.findall(r"VmRSS:\s+(\d+)", (at / "status").read_text())[0]) / 1024
+    return resident, len(os.listdir(at / "fd")), len(os.listdir(at / "task"))
+
+
 def watch(server: Server, seconds: float) -> list[tuple[float, int, int]]:
     """Samples of the server, one every five seconds; one a minute is told."""
     samples = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(min(SAMPLE_SECONDS, max(0.1, end - time.monotonic())))
-        samples.append(server.sample())
+        samples.append(sample(server.pid))
         if len(samples) % 12 == 0:
             resident, files, threads = samples[-1]
             print(f"{resident:.0f} MB, {files} files, {threads} threads", file=sys.stderr, flush=True)
@@ -134,87 +103,79 @@ def growth(values: list[float]) -> tuple[float, float]:
 
 def soak(minutes: float, share: float = 1.0) -> list[Row]:
     """One run of so many minutes, under that share of the load."""
-    seconds = minutes * 60
     with tempfile.TemporaryDirectory() as folder, started(part("provider")) as (_, port):
         server = Server(Path(folder) / "home")
         server.home.mkdir(mode=0o700)
         upstream = f"http://127.0.0.1:{port}"
-        relayweb(server.env, "upstream", "set", "bench", "--base-url", upstream, "--api-mode", "chat_completions")
-        scopes = ("gateway", "ingest", "read")
-        tokens = {s: relayweb(server.env, "token", "create", "--scope", s).split()[-1] for s in scopes}
+        server.run("upstream", "set", "bench", "--base-url", upstream, "--api-mode", "chat_completions")
+        tokens = {scope: server.token(scope) for scope in ("gateway", "ingest", "read")}
         server.start()
         loads = Loads(server, tokens, folder, share)
         try:
-            return _run(server, loads, seconds, Path(folder), share)
+            return _run(server, loads, minutes * 60, Path(folder), share)
         finally:
             loads.kill()
-            server.process.terminate()
-            server.process.wait(20)
+            server.stop()
 
 
 def _run(server: Server, loads: Loads, seconds: float, folder: Path, share: float) -> list[Row]:
     loads.tell("warm-up")
     watch(server, seconds / 3)
     loads.tell(STEADY)
-    used, began = cpu_seconds(server.process.pid), time.monotonic()
+    used, began = cpu_seconds(server.pid), time.monotonic()
     samples = watch(server, seconds * 2 / 3)
-    used, lasted = cpu_seconds(server.process.pid) - used, time.monotonic() - began
+    used, lasted = cpu_seconds(server.pid) - used, time.monotonic() - began
     healthy = server.health()
-    with locked(server.home):
-        loads.tell(LOCKED)
-        time.sleep(min(30.0, seconds * 0.05))
-        degraded = server.health()
-    loads.tell(UNLOCKED)
-    recovered = until(lambda: server.health()["writer"]["status"] == "ok")
-    watch(server, min(30.0, seconds * 0.05))
-    writer = server.health()["writer"]
-    loads.tell(KILLED)
-    server.process.kill()
-    server.process.wait()
-    restarted = time.monotonic()
-    server.start()
-    restarted = time.monotonic() - restarted
-    watch(server, min(15.0, seconds * 0.05))  # those who were cut off come back
-    loads.tell(AFTER)
-    watch(server, min(60.0, seconds * 0.1))
+    broken = _locked(server, loads, seconds) + _killed(server, loads, seconds)
     told = loads.stop()
     settled = until(lambda: server.health()["writer"]["queued_bytes"] == 0)
     ended = server.health()
-    server.process.terminate()
-    stopped = server.process.wait(20)
-    lost, check = (
-        _lost(server, folder),
-        subprocess.run(
-            [sys.executable, "-m", "relayweb", "check"], env=server.env, cwd=PROJECT, stdout=subprocess.DEVNULL
-        ),
-    )
+    status = server.stop()
     _explain(told)
-    rows: list[Row] = [("steady phase", lasted / 60, "min", ""), ("share of the load", share, "", "")]
-    rows += _rates(told, lasted, used) + _latencies(told) + _growths(samples, lasted)
-    rows += [
+    return [
+        ("steady phase", lasted / 60, "min", ""),
+        ("share of the load", share, "", ""),
+        *_rates(told, lasted, used),
+        *_latencies(told),
+        *_growths(samples, lasted),
         ("errors in the steady phase", _errors(told, STEADY), "", "≤ 0"),
-        ("lost by the gateway or the recorder, steady phase", _losses(healthy), "", "≤ 0"),
-        ("database locked: seen in /healthz", float(degraded["writer"]["status"] == "degraded"), "", "≥ 1"),
+        ("writer's errors until its end", healthy["writer"]["errors"], "", "≤ 0"),
+        ("lost by the gateway or the recorder until its end", _losses(healthy), "", "≤ 0"),
         ("database locked: streams with an error", _errors(told, LOCKED, "streams"), "", "≤ 0"),
-        ("database locked: dropped, and counted", writer["dropped"], "events", ""),
-        ("unlocked: until it records again", recovered, "s", "≤ 10"),
-        ("kill -9: until it answers again", restarted, "s", ""),
+        *broken,
         ("errors after the kill, once all had come back", _errors(told, AFTER), "", "≤ 0"),
-        ("acknowledged events that are not on record", float(lost), "", "≤ 0"),
         ("queue empty after the load", settled, "s", "≤ 10"),
         ("writer's errors after the kill", ended["writer"]["errors"], "", "≤ 0"),
-        ("`relayweb check`", float(check.returncode), "problems", "≤ 0"),
-        ("exit status of the server", float(stopped), "", "≤ 0"),
+        ("exit status of the server", float(-1 if status is None else status), "", "≤ 0"),
+        *record_rows(server, set((folder / "kept").read_text().splitlines())),
     ]
-    return rows
 
 
-def until(so: Callable[[], bool], limit: float = 60.0) -> float:
-    """Seconds until something is so; `limit` when it never was."""
+def _locked(server: Server, loads: Loads, seconds: float) -> list[Row]:
+    with locked(server.home):
+        loads.tell(LOCKED)
+        time.sleep(min(30.0, seconds * 0.05))
+        degraded = server.health()["writer"]["status"] == "degraded"
+    loads.tell(UNLOCKED)
+    recovered = until(lambda: server.health()["writer"]["status"] == "ok")
+    watch(server, min(30.0, seconds * 0.05))
+    return [
+        ("database locked: seen in /healthz", float(degraded), "", "≥ 1"),
+        ("database locked: dropped, and counted", server.health()["writer"]["dropped"], "events", ""),
+        ("unlocked: until it records again", recovered, "s", "≤ 10"),
+    ]
+
+
+def _killed(server: Server, loads: Loads, seconds: float) -> list[Row]:
+    loads.tell(KILLED)
+    server.kill()
     began = time.monotonic()
-    while not so() and time.monotonic() - began < limit:
-        time.sleep(0.1)
-    return time.monotonic() - began
+    server.start()
+    lasted = time.monotonic() - began
+    watch(server, min(15.0, seconds * 0.05))  # those who were cut off come back
+    loads.tell(AFTER)
+    watch(server, min(60.0, seconds * 0.1))
+    return [("kill -9: until it answers again", lasted, "s", "")]
 
 
 def _rates(told: dict[str, Any], seconds: float, used: float) -> list[Row]:
@@ -279,29 +240,13 @@ def _explain(told: dict[str, Any]) -> None:
                 print(f"{kind}, {phase}: {count} × {text}", file=sys.stderr)
 
 
-def _lost(server: Server, folder: Path) -> int:
-    """How many events that were acknowledged are not on record."""
-    wanted = set((folder / "kept").read_text().splitlines())
-    command = [sys.executable, "-m", "relayweb", "export"]
-    with subprocess.Popen(command, env=server.env, cwd=PROJECT, stdout=subprocess.PIPE) as export:
-        assert export.stdout
-        for line in export.stdout:
-            event = json.loads(line)
-            wanted.discard(f"{event['uuid']} {event['kind']} {event.get('scope_category')}")
-    return len(wanted)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0, help="how long, faults apart (30)")
     parser.add_argument("--share", type=float, default=1.0, help="of the load, for a machine that is busy (1)")
     parser.add_argument("--write", metavar="PAGE", type=Path, help="puts the table into a page, between its marks")
     wanted = parser.parse_args()
-    rows = soak(wanted.minutes, wanted.share)
-    print(table(rows))
-    if wanted.write:
-        put_into(wanted.write, "soak", rows)
-    return int(any(within(value, budget) is False for _, value, _, budget in rows))
+    return report("soak", soak(wanted.minutes, wanted.share), wanted.write)
 
 
 if __name__ == "__main__":

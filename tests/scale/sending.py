@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import httpx2
 
 from bench._agent import Agent, Event, lines
+from bench._faults import identity
 from tests.served import Served
 
 
@@ -52,6 +53,7 @@ class Sender(threading.Thread):
         super().__init__(name=name)
         self.token, self.servers = token, itertools.cycle(servers)
         self.acknowledged: set[str] = set()
+        """Identities of events."""
         self.failures = 0
         self.stopping = threading.Event()
         self.wrong: BaseException | None = None
@@ -64,7 +66,7 @@ class Sender(threading.Thread):
                 events = turn(f"{self.name}-{number}")
                 for part in (events[: len(events) // 2], events[len(events) // 2 :]):
                     self.deliver(part)
-                    self.acknowledged |= {event["uuid"] for event in part}
+                    self.acknowledged |= {identity(event) for event in part}
         except BaseException as error:
             self.wrong = error
 
@@ -102,10 +104,10 @@ def check(served: Served, senders: list[Sender]) -> int:
     done = served.run("export")
     assert done.returncode == 0, done.stderr.decode()
     events = [json.loads(line) for line in done.stdout.splitlines()]
-    keys = [(event["uuid"], event["kind"], event.get("scope_category")) for event in events]
+    keys = [identity(event) for event in events]
     assert len(keys) == len(set(keys)), "an event is on record twice"
     acknowledged = set().union(*(sender.acknowledged for sender in senders))
-    assert acknowledged and not acknowledged - {event["uuid"] for event in events}
+    assert acknowledged and not acknowledged - set(keys)
     done = served.run("check")
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
     return sum(event["name"] == "relay.turn" and event["scope_category"] == "end" for event in events)
