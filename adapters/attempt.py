@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from adapters import failures, faults, marks
@@ -102,22 +101,20 @@ class Attempt:
             meta.setdefault("turn_id", self.where.turn.turn_id)
         return meta if holds(meta) else dict(escape(to_json(meta))[0])
 
-    def arguments(self) -> dict[str, Any]:
-        """What Relay's execute and stream_execute take alike."""
-        return {
-            "handle": self.parent.handle,
-            "attributes": self.attributes,
-            "metadata": self.metadata,
-            "model_name": self.model,
-            "codec": self.wire.codec,
-            "response_codec": self.wire.response_codec,
-        }
-
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """The context in which Relay must be called: the parent's stack, and our call for the dispatcher."""
+    def started_by(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What Relay's `function` gives for this attempt: called in the parent's stack, our call known to the rules."""
         with self.parent.entered(), self.wire.activate():
-            yield
+            return function(
+                self.wire.operation,
+                self.wire.relay_request,
+                *arguments,
+                handle=self.parent.handle,
+                attributes=self.attributes,
+                metadata=self.metadata,
+                model_name=self.model,
+                codec=self.wire.codec,
+                response_codec=self.wire.response_codec,
+            )
 
     # -- inside Relay's callback
 
@@ -200,7 +197,7 @@ class Attempt:
 
     def tell_flags(self) -> None:
         """Emit `relay.flags` for the flags of the call that were not told yet."""
-        if new := sorted(self.wire.flags - self._told_flags):
+        if self.wire.flags and (new := sorted(self.wire.flags - self._told_flags)):
             self._told_flags.update(new)
             self.mark(marks.FLAGS, {"flags": new})
 
@@ -249,7 +246,7 @@ class Attempt:
 
     def delivered(self, result: Any, plain: Any, carried: Any, out: Any) -> Any:
         """The provider's own object when Relay passed it on unchanged, else its changed JSON as an object."""
-        if out == carried and frozen(out) == frozen(carried):
+        if frozen(out) == frozen(carried):
             return result
         value = overlay(plain, carried, out)
         return self.adapter(value) if self.adapter is not None else changed(result, value)

@@ -9,6 +9,7 @@ from adapters.json_values import escape
 
 INTERNAL = frozenset({"x-dynamo-session-id", "x-dynamo-parent-session-id"})
 TRACE = "traceparent"
+_RELAYS = INTERNAL | {TRACE}
 
 
 class ExtraHeaders(dict[str, Any]):
@@ -31,8 +32,11 @@ def changed_headers(before: Mapping[str, Any], after: Mapping[str, Any]) -> list
 
 def changed_by_others(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     """Names of headers that intercepts changed in what Relay had of us, without those that Relay itself adds."""
-    names = changed_headers(ours, theirs)
-    return [name for name in names if name.lower() not in (TRACE, *INTERNAL)]
+    return changed_headers(_without_relays(ours), _without_relays(theirs))
+
+
+def _without_relays(headers: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in headers.items() if name.lower() not in _RELAYS}
 
 
 def merged(carried: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

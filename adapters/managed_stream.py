@@ -18,7 +18,8 @@ from adapters.attempt import Attempt
 from adapters.json_values import to_json
 from adapters.options import StreamOptions
 from adapters.scopes import CLOSE_TIMEOUT
-from adapters.stream_run import StreamRun, closables
+from adapters.stream_run import StreamRun
+from adapters.stream_source import closables
 
 log = logging.getLogger("adapters")
 

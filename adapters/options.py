@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Required, TypedDict
+
+import msgspec
 
 
 class CallArguments(TypedDict, total=False):
@@ -52,8 +53,7 @@ class StreamArguments(TypedDict, total=False):
     completed_response_predicate: Callable[[Any], bool] | None
 
 
-@dataclass(frozen=True, slots=True)
-class CallOptions:
+class CallOptions(msgspec.Struct, frozen=True):
     name: str
     model_name: str | None = None
     metadata: Mapping[str, Any] | None = None
@@ -61,8 +61,7 @@ class CallOptions:
     response_adapter: Callable[[Any], Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
+class StreamOptions(msgspec.Struct, frozen=True):
     name: str
     model_name: str | None = None
     metadata: Mapping[str, Any] | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from adapters import faults
 from adapters.coordinator import existing_runtime
@@ -31,8 +32,7 @@ def inside_managed() -> bool:
     return _MANAGED.get()
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a managed call belongs."""
 
     host: RelayRuntime

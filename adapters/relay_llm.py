@@ -128,11 +128,7 @@ async def _run(attempt: Attempt, callback: Callback, *, blocking: bool) -> Any:
         return carried
 
     try:
-        with attempt.entered():
-            future = attempt.relay.llm.execute(
-                attempt.wire.operation, attempt.wire.relay_request, provider, **attempt.arguments()
-            )
-        out = await future
+        out = await attempt.started_by(attempt.relay.llm.execute, provider)
     except Exception as error:
         if result is not _UNANSWERED:
             log.warning("Relay failed after the provider had answered: %s", error)

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -145,7 +145,7 @@ class RuleSet:
         """The enabled rules for a call, in the order they run; where its body is not known, also those that may be."""
         if facts.unread:
             guards = [r for r in self.rules if r.enabled and r.is_guard and r.match.fits_unread(facts)]
-            others = self.matching(replace(facts, unread=False))
+            others = self.matching(msgspec.structs.replace(facts, unread=False))
             return [r for r in self.rules if r in guards or r in others]
         kind = (facts.profile, facts.provider, facts.model, facts.call_role, facts.api_mode, facts.stream)
         candidates = self._candidates.get(kind)
@@ -241,7 +241,7 @@ def run(
             draft = stage.after
         if draft.effect is not None:
             decision = Decision(rule.key, rule.revision, draft.effect)
-            draft = Draft(draft.body, facts, draft.headers, None, draft.redactors)
+            draft = draft.but(effect=None)
             if not (isinstance(decision.effect, Fault) and decision.effect.status is None):
                 break
         if rule.break_chain and stage.result != "miss":

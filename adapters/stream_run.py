@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import nullcontext
 from typing import Any
 
-from adapters import accumulators, exits, loops, marks
+from adapters import accumulators, exits, marks
 from adapters.attempt import Attempt
 from adapters.chunk_marks import ChunkMarks
 from adapters.failures import in_stream, outcome
 from adapters.json_values import frozen, holds, to_json
 from adapters.options import StreamOptions
-from adapters.places import _MANAGED, managed
+from adapters.places import managed
 from adapters.scopes import CLOSE_TIMEOUT
+from adapters.stream_source import Demand, Source
 from adapters.views import view
 
 log = logging.getLogger("adapters")
-
-GRACE = 0.005
-"""Seconds a blocking provider is left alone while Relay works on the last chunk; longer means an intercept kept it."""
 
 
 class _Produced:
@@ -55,13 +51,10 @@ class StreamRun:
         self.output_modified = False
         self.complete = False  # the provider gave a complete response instead of a stream
         self.final_response: Any = None
-        self.close_error: BaseException | None = None
+        self._source = Source(blocking=blocking)
+        self._demand = Demand()
         self._closing = False
         self._finished = False
-        self._raw: Any = None
-        self._iterator: Any = None
-        self._raw_open = False
-        self._asynchronous = False
         self._provider_done = False
         self._canned_body: Any = None
         self._relay_stream: Any = None
@@ -71,26 +64,16 @@ class StreamRun:
         self._caller_error: BaseException | None = None  # raised by a callback of the caller
         self._marks: ChunkMarks | None = None
         self._accumulator = accumulators.for_api_mode(attempt.api_mode) if options.finalizer is None else None
-        self._produced = self._collected = self._delivered = self._kept = 0
         self._failure_told = False  # by the stream itself: Relay sees such a stream end well
-        self._waiting = False
-        self._gate: asyncio.Future[bool] | None = None
 
     # -- the consumer's side
 
     async def open(self) -> None:
         """Start the attempt. Raises what the provider's factory raised, or what refused the call."""
         try:
-            with self.attempt.entered():
-                future = self.attempt.relay.llm.stream_execute(
-                    self.attempt.wire.operation,
-                    self.attempt.wire.relay_request,
-                    self._produce,
-                    self._collect,
-                    self._finalize,
-                    **self.attempt.arguments(),
-                )
-            self._relay_stream = await future
+            function = self.attempt.relay.llm.stream_execute
+            started = self.attempt.started_by(function, self._produce, self._collect, self._finalize)
+            self._relay_stream = await started
         except BaseException as error:
             await self._broken(error)
 
@@ -100,8 +83,8 @@ class StreamRun:
             if self.owed:
                 return self._ready.popleft()
             raise StopAsyncIteration
-        self._waiting = True
-        self._wake()
+        if self.blocking:
+            self._demand.wait(True)
         try:
             await self._relay_stream.__anext__()
         except StopAsyncIteration:
@@ -111,8 +94,9 @@ class StreamRun:
             await self._broken(error)
             return await self.step()
         finally:
-            self._waiting = False
-        self._delivered += 1
+            if self.blocking:
+                self._demand.wait(False)
+        self._demand.delivered += 1
         return self._ready.popleft()
 
     @property
@@ -120,18 +104,19 @@ class StreamRun:
         """Whether the run has ended with chunks of the provider that Relay failed to deliver."""
         return self.ended and bool(self._ready)
 
+    @property
+    def close_error(self) -> BaseException | None:
+        """What closing the provider's stream raised and nobody was told yet."""
+        return self._source.close_error
+
+    @close_error.setter
+    def close_error(self, error: BaseException | None) -> None:
+        self._source.close_error = error
+
     def interrupt(self) -> None:
         """Close a synchronous provider's stream that another thread is reading, so that it comes back."""
         self._closing = True
-        if self._raw_open:
-            try:
-                for close in closables(self._raw, self._iterator, asynchronous=False):
-                    close()
-                self._raw_open = False
-            except ValueError:  # a generator that is executing cannot be closed from here
-                return
-            except Exception as error:
-                self._raw_open, self.close_error = False, error
+        self._source.interrupt()
 
     def forsake(self) -> None:
         """End the record of a stream whose event loop is closed: there is nothing left to close it on."""
@@ -148,7 +133,7 @@ class StreamRun:
         exits.note_cancelled()
         try:
             await self._close_relay()
-            await self._close_raw()
+            await self._source.close()
         finally:
             self._finish(outcome)
 
@@ -156,7 +141,7 @@ class StreamRun:
         if self.ended:
             return
         self.ended = True
-        await self._close_raw()
+        await self._source.close()
         self.output_modified = self.output_modified or bool(self._pending)
         self._ready.clear()
         self._finish("failed" if self._caller_error is not None else "success")
@@ -178,7 +163,7 @@ class StreamRun:
     async def _made_up_for(self, error: Exception) -> bool:
         self.ended = True
         await self._close_relay()
-        await self._close_raw()
+        await self._source.close()
         ours = any(error is known for known in (self.attempt.error, self.attempt.own_error, self._caller_error))
         if self._provider_done and not self._foreign and not ours:
             log.warning("Relay failed after the provider's stream had ended: %s", error)
@@ -236,16 +221,15 @@ class StreamRun:
             return self._answered(ruled.chunks)
         try:
             with managed():
-                self._raw, self._raw_open = await self._provider(self.factory, outgoing), True
+                raw = await self._source.ask(self.factory, outgoing)
                 if options.on_stream_created is not None:
-                    self._call(options.on_stream_created, self._raw)
+                    self._call(options.on_stream_created, raw)
                 predicate = options.completed_response_predicate
-                if predicate is not None and predicate(self._raw):
-                    self.complete, self.final_response, self._raw_open = True, self._raw, False
+                if predicate is not None and predicate(raw):
+                    self.complete, self.final_response, self._source.is_open = True, raw, False
                     attempt.tell_flags()
                     return self._answered(())
-                self._asynchronous = not self.blocking and hasattr(self._raw, "__aiter__")
-                self._iterator = self._raw.__aiter__() if self._asynchronous else iter(self._raw)
+                self._source.read()
         except BaseException as error:
             if error is self._caller_error:
                 raise
@@ -256,63 +240,43 @@ class StreamRun:
         """A stream that no provider gave."""
         for chunk in chunks:
             if self.blocking:
-                await self._demanded()
+                await self._demand.wanted()
             adapter = self.options.chunk_adapter
             made = self._call(adapter, chunk) if adapter is not None else view(chunk)
-            yield self._take(made, chunk).carried
+            yield self._take(made, chunk, *self.attempt.escaped(chunk))
         self._provider_done = True
 
     async def _pull(self) -> AsyncIterator[Any]:
-        accept, to_plain, cut = self.options.accept_chunk, self.options.chunk_json or to_json, self.attempt.cut_after
-        direct = self.options.chunk_json is None
+        attempt, accept, cut = self.attempt, self.options.accept_chunk, self.attempt.cut_after
+        to_plain, direct = self.options.chunk_json or to_json, self.options.chunk_json is None
         try:
             while True:
                 if self.blocking:
-                    await self._demanded()
+                    await self._demand.wanted()
                 try:
-                    chunk = await self._next()
+                    chunk = await self._source.next()
                 except StopAsyncIteration:
                     break
+                except BaseException as error:
+                    raise attempt.provider_failed(error) from None
                 if accept is not None and not self._call(accept, chunk):
                     break
-                plain = chunk if direct and type(chunk) is dict and holds(chunk) else to_plain(chunk)
-                yield self._take(chunk, plain).carried
-                if cut is not None and self._produced >= cut:
-                    self.attempt.own_error = self.attempt.cut()
-                    raise self.attempt.own_error
+                if direct and holds(chunk):
+                    yield self._take(chunk, chunk, chunk, [])
+                else:
+                    plain = to_plain(chunk)
+                    yield self._take(chunk, plain, *attempt.escaped(plain))
+                if cut is not None and self._demand.produced >= cut:
+                    attempt.own_error = attempt.cut()
+                    raise attempt.own_error
             self._provider_done = True
         finally:
-            await self._close_raw()
+            await self._source.close()
 
-    async def _next(self) -> Any:
-        token = _MANAGED.set(True)  # as `managed()`, without its cost a chunk
-        try:
-            if self._asynchronous:
-                return await self._iterator.__anext__()
-            with self._unlooped():
-                return next(self._iterator)
-        except (StopIteration, StopAsyncIteration):
-            raise StopAsyncIteration from None
-        except BaseException as error:
-            raise self.attempt.provider_failed(error) from None
-        finally:
-            _MANAGED.reset(token)
-
-    async def _provider(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        with self._unlooped():
-            value = function(*arguments)
-        return await value if not self.blocking and inspect.isawaitable(value) else value
-
-    def _unlooped(self) -> Any:
-        return loops.hidden_loop() if self.blocking else nullcontext()
-
-    def _take(self, chunk: Any, plain: Any) -> _Produced:
-        if holds(plain):
-            produced = _Produced(chunk, plain, plain, [])
-        else:
-            produced = _Produced(chunk, plain, *self.attempt.escaped(plain))
-        self._pending.append(produced)
-        self._produced += 1
+    def _take(self, chunk: Any, plain: Any, carried: Any, escaped: list[str]) -> Any:
+        """Note a chunk, the app's object, as JSON and as Relay carries it; gives the last."""
+        self._pending.append(_Produced(chunk, plain, carried, escaped))
+        self._demand.produced += 1
         if not self._failure_told and (failure := in_stream(plain)) is not None:
             self._failure_told = True
             self.attempt.told(failure)
@@ -320,13 +284,12 @@ class StreamRun:
             self.attempt.wire.flags.add("unreadable_chunk")
         if self.attempt.wire.flags:
             self.attempt.tell_flags()
-        return produced
+        return carried
 
     def _collect(self, seen: Any) -> None:
         """Relay shows each chunk after its intercepts, in the order in which it delivers them."""
-        self._collected += 1
-        if self._kept > self._produced - self._collected:
-            self._kept = self._produced - self._collected
+        if self.blocking:
+            self._demand.collect()
         produced = self._found(seen)
         if produced is None:
             self._foreign = self.output_modified = True
@@ -340,13 +303,12 @@ class StreamRun:
             self._accumulator.observe(produced.plain)
         if self.options.on_chunk is not None:
             self._call(self.options.on_chunk, produced.plain)
-        self._wake()
 
     def _found(self, seen: Any) -> _Produced | None:
         """The provider's chunk that this one is; those before it were left out by an intercept."""
+        shown = frozen(seen)  # tells 1, 1.0 and true apart, which Python takes for equal
         for position, produced in enumerate(self._pending):
-            # What differs is cheap to find; then 1, 1.0 and true, which Python takes for equal, are told apart.
-            if produced.carried == seen and frozen(produced.carried) == frozen(seen):
+            if frozen(produced.carried) == shown:
                 if position:
                     self.output_modified = True
                     for _ in range(position):
@@ -373,37 +335,6 @@ class StreamRun:
             return self._accumulator.finalize() if self._accumulator is not None else {}
         return to_json(self._call(self.options.finalizer)) if self._provider_done else {}
 
-    # -- demand: a blocking provider is read only when its next chunk is wanted
-
-    async def _demanded(self) -> None:
-        """Wait until the consumer wants a chunk that Relay does not have on its way already."""
-        while True:
-            if not self._waiting or self._delivered != self._collected:
-                await self._woken(None)
-            elif self._produced - self._collected <= self._kept:
-                return
-            elif not await self._woken(GRACE):
-                self._kept = self._produced - self._collected
-
-    async def _woken(self, seconds: float | None) -> bool:
-        """Wait for the consumer or the collector; False when `seconds` passed first."""
-        loop = asyncio.get_running_loop()
-        gate = self._gate = loop.create_future()
-        timer = loop.call_later(seconds, _settle, gate, False) if seconds is not None else None
-        try:
-            woken: bool = await gate
-            return woken
-        finally:
-            self._gate = None
-            if timer is not None:
-                timer.cancel()
-
-    def _wake(self) -> None:
-        if self._gate is not None:
-            _settle(self._gate, True)
-
-    # -- callbacks of the caller, and the end of the provider's stream
-
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a callback of the caller in a fresh copy of its context; what it calls runs unmanaged."""
 
@@ -412,36 +343,8 @@ class StreamRun:
                 return function(*arguments)
 
         try:
-            with self._unlooped():
+            with self._source.unlooped():
                 return self.caller.copy().run(call)
         except Exception as error:
             self._caller_error = error
             raise
-
-    async def _close_raw(self) -> None:
-        """Close the provider's stream once; an error is kept for whoever closes explicitly."""
-        if not self._raw_open:
-            return
-        self._raw_open = False
-        for target in closables(self._raw, self._iterator, asynchronous=not self.blocking):
-            try:
-                with managed():
-                    await self._provider(target)
-            except Exception as error:
-                self.close_error = self.close_error or error
-
-
-def _settle(gate: asyncio.Future[bool], woken: bool) -> None:
-    if not gate.done():
-        gate.set_result(woken)
-
-
-def closables(raw: Any, iterator: Any, *, asynchronous: bool) -> list[Callable[[], Any]]:
-    """How to close the iterator over a provider's stream and the stream itself, each once, also when they are one."""
-    targets = []
-    for owner in (iterator,) if iterator is raw else (iterator, raw):
-        close = getattr(owner, "aclose", None) if asynchronous else None
-        close = close if close is not None else getattr(owner, "close", None)
-        if callable(close):
-            targets.append(close)
-    return targets

@@ -140,6 +140,8 @@ class ProviderCall:
         if copy is self._first and not self._codec_failed:
             with contextlib.suppress(Exception):  # _changed_by says what is wrong
                 unchanged = copy.readdressed(annotation, original)
+            if unchanged is not None and self._headers is self._app_headers and self.ruleset is not None:
+                return unchanged
         body = self._changed_by(annotation) if unchanged is None else copy.body
         if self.ruleset is None:  # an intercept of the host broke the chain before ours
             headers = self._run(rules.current(), body, headers)
@@ -203,6 +205,9 @@ class ProviderCall:
     def _ruled(self, rule_set: RuleSet, content: Any, headers: Mapping[str, Any]) -> dict[str, Any]:
         ours, carried = self._headers, self._copy.body
         names, changed = self._take(content, headers)
+        if not rule_set.rules and not names and changed is None:
+            self.ruleset = rule_set.etag
+            return dict(headers)
         outcome = rules.run(rule_set, self._body, self.facts, self._headers)
         self.ruleset, self.decision, self._redactors = outcome.etag, outcome.decision, outcome.redactors
         if not outcome.stages and not names and changed is None:

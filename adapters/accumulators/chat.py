@@ -22,7 +22,7 @@ class ChatStreamAccumulator:
         self._choices: dict[int, _Choice] = {}
 
     def observe(self, chunk: Any) -> None:
-        if not isinstance(chunk, Mapping) or chunk.get("type") == UNREADABLE_CHUNK:
+        if not isinstance(chunk, dict) or chunk.get("type") == UNREADABLE_CHUNK:
             return
         for key, value in chunk.items():
             if key not in ("choices", "usage", "object") and (value is not None or key not in self._top):
@@ -31,14 +31,15 @@ class ChatStreamAccumulator:
             self._usage = chunk["usage"]
         choices = chunk.get("choices")
         for position, choice in enumerate(choices if isinstance(choices, list) else ()):
-            if isinstance(choice, Mapping):
+            if isinstance(choice, dict):
                 index = index_of(choice.get("index"))
                 self._choice(position if index is None else index).observe(choice)
 
     def _choice(self, index: int) -> _Choice:
-        if index not in self._choices:
-            self._choices[index] = _Choice(index)
-        return self._choices[index]
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = _Choice(index)
+        return choice
 
     def finalize(self) -> dict[str, Any]:
         return self._build(None)
@@ -57,9 +58,7 @@ class ChatStreamAccumulator:
 class _Choice:
     """One choice of a Chat Completions stream."""
 
-    _KNOWN = frozenset(
-        {"role", "content", "reasoning_content", "reasoning", "refusal", "reasoning_details", "tool_calls"}
-    )
+    _TEXTS = frozenset({"content", "reasoning_content", "reasoning", "refusal"})
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -73,48 +72,53 @@ class _Choice:
         self.calls: list[dict[str, Any]] = []
         self.latest: dict[int, dict[str, Any]] = {}  # index -> the newest call that has it
 
-    def observe(self, choice: Mapping[str, Any]) -> None:
-        if choice.get("finish_reason") is not None:
-            self.finish = choice["finish_reason"]
+    def observe(self, choice: dict[str, Any]) -> None:
+        delta = choice.get("delta")
+        if not isinstance(delta, dict):
+            delta = choice.get("message")
+            self.other.pop("message", None)
+        if isinstance(delta, dict):
+            self._delta(delta)
         for key, value in choice.items():
-            if key == "logprobs" and isinstance(value, Mapping):
+            if value is None or key in ("index", "delta"):
+                continue
+            if key == "finish_reason":
+                self.finish = value
+            elif key == "logprobs" and isinstance(value, dict):
                 for name, items in value.items():
                     if isinstance(items, list):
                         self.logprobs.setdefault(name, []).extend(items)
-            elif key not in ("index", "delta", "finish_reason") and value is not None:
+            elif key != "message" or value is not delta:
                 self.other[key] = value
-        delta = choice.get("delta")
-        if not isinstance(delta, Mapping):
-            delta = choice.get("message")
-            self.other.pop("message", None)
-        if isinstance(delta, Mapping):
-            self._delta(delta)
 
-    def _delta(self, delta: Mapping[str, Any]) -> None:
-        role = delta.get("role")
-        if isinstance(role, str) and role:
-            self.message["role"] = role
-        content = delta.get("content")
-        if isinstance(content, list):
-            self.parts.extend(content)
-        for name in ("content", "reasoning_content", "reasoning", "refusal"):
-            value = delta.get(name)
-            if isinstance(value, str):
-                pieces = self.text.setdefault(name, [])
-                if name.startswith("reasoning") and _glued(pieces, value):
-                    pieces.append("\n\n")
-                pieces.append(value)
-        details = delta.get("reasoning_details")
-        if isinstance(details, list):
-            self.details.extend(details)
-        calls = delta.get("tool_calls")
-        for position, fragment in enumerate(calls if isinstance(calls, list) else ()):
-            if isinstance(fragment, Mapping):
+    def _delta(self, delta: dict[str, Any]) -> None:
+        for key, value in delta.items():
+            if key in self._TEXTS and isinstance(value, str):
+                self._add_text(key, value)
+            elif key == "content" and isinstance(value, list):
+                self.parts.extend(value)
+            elif key == "role":
+                if value and isinstance(value, str):
+                    self.message["role"] = value
+            elif key == "reasoning_details":
+                if isinstance(value, list):
+                    self.details.extend(value)
+            elif key == "tool_calls":
+                self._tool_calls(value)
+            elif key not in self._TEXTS and value is not None:
+                self._other_delta(key, value)
+
+    def _add_text(self, name: str, text: str) -> None:
+        pieces = self.text.setdefault(name, [])
+        if name.startswith("reasoning") and _glued(pieces, text):
+            pieces.append("\n\n")
+        pieces.append(text)
+
+    def _tool_calls(self, fragments: Any) -> None:
+        for position, fragment in enumerate(fragments if isinstance(fragments, list) else ()):
+            if isinstance(fragment, dict):
                 index = index_of(fragment.get("index"))
                 self._tool_call(position if index is None else index, fragment)
-        for key, value in delta.items():
-            if key not in self._KNOWN and value is not None:
-                self._other_delta(key, value)
 
     def _other_delta(self, key: str, value: Any) -> None:
         old = self.message.get(key)

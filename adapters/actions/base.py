@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
+
+import msgspec
 
 
 class RuleError(ValueError):
@@ -139,8 +141,7 @@ def _name(value: Any) -> str:
     return names.get(type(value), type(value).__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """What is known about a call before any rule looks at it; matches are made against this."""
 
     api_mode: str = "chat_completions"
@@ -197,18 +198,20 @@ Effect = Block | Respond | Fault
 Redactor = Callable[[Any], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     """A request on its way through the rules. Actions return a changed copy and never change `body` in place."""
 
     body: dict[str, Any]
     facts: Facts
-    headers: dict[str, Any] = field(default_factory=dict)
+    headers: dict[str, Any] = {}
     effect: Effect | None = None
     redactors: tuple[Redactor, ...] = ()
 
     def with_body(self, body: dict[str, Any]) -> Draft:
-        return self if body is self.body else Draft(body, self.facts, self.headers, self.effect, self.redactors)
+        return self if body is self.body else self.but(body=body)
+
+    def but(self, **changes: Any) -> Draft:
+        return msgspec.structs.replace(self, **changes)
 
 
 class Action:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from adapters.actions.base import Action, Block, Draft, Field
 
@@ -17,4 +17,4 @@ class BlockCall(Action):
     message: str
 
     def apply(self, draft: Draft) -> Draft:
-        return replace(draft, effect=Block(self.message))
+        return draft.but(effect=Block(self.message))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from adapters.actions.base import Action, Draft, Facts, Fault, Field, RuleError
@@ -90,4 +90,4 @@ class FaultCall(Action):
             return draft
         headers = {} if self.retry_after is None else {"retry-after": f"{self.retry_after:g}"}
         body = {} if self.status is None else error_body(draft.facts.api_mode, self.status, self.message)
-        return replace(draft, effect=Fault(self.delay_s, self.status, self.cut_after, headers, body))
+        return draft.but(effect=Fault(self.delay_s, self.status, self.cut_after, headers, body))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from adapters.actions.base import Action, Draft, Field, RuleError
@@ -48,4 +48,4 @@ class Headers(Action):
         headers = {k: v for k, v in draft.headers.items() if k.lower() not in gone}
         headers.update({name: None for name in self.remove if name.lower() not in {n.lower() for n in wanted}})
         headers.update(wanted)
-        return draft if headers == draft.headers else replace(draft, headers=headers)
+        return draft if headers == draft.headers else draft.but(headers=headers)

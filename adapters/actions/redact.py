@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -100,7 +100,7 @@ class Redact(Action):
         object.__setattr__(self, "_finders", finders)
 
     def apply(self, draft: Draft) -> Draft:
-        return replace(draft, redactors=(*draft.redactors, partial(self.redacted, known={})))
+        return draft.but(redactors=(*draft.redactors, partial(self.redacted, known={})))
 
     def redacted(self, value: Any, known: dict[str, str] | None = None) -> Any:
         """A copy of `value` without what this rule hides. A text for which the time runs out is hidden whole.

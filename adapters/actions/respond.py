@@ -6,7 +6,7 @@ import json
 import re
 import time
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from adapters.actions.base import Action, Draft, Facts, Field, Respond, RuleError
@@ -193,7 +193,7 @@ class RespondCall(Action):
             raise RuleError("arguments", "belong to a tool")
 
     def apply(self, draft: Draft) -> Draft:
-        return replace(draft, effect=self.answer(draft.body, draft.facts))
+        return draft.but(effect=self.answer(draft.body, draft.facts))
 
     def answer(self, body: dict[str, Any], facts: Facts) -> Respond:
         """The answer in the wire format of the call; raises ValueError where that is not known."""
