@@ -9,11 +9,12 @@ from typing import Any
 
 from django.db import DatabaseError
 
-from relayweb import lifecycle
+from relayweb import lifecycle, shared
 from relayweb.access import readers, tokens
 from relayweb.access.answers import Receive, Scope, Send, answer
 
 DEGRADED = "events are not being recorded; a read token or a login shows why"
+ALONE = "Redis does not answer: turns and limits count in each process, and pages learn of others by a poll"
 LOSSES = "events were lost since the start; a read token or a login shows how"
 
 
@@ -27,11 +28,12 @@ def state() -> dict[str, Any]:
     from relayweb.recording.writer import writer
 
     found = writer().state()
+    alone = f"{ALONE} ({shared.health.error})" if shared.health.error is not None else None
     return {
-        "status": found.get("status", "ok"),
+        "status": "degraded" if alone else found.get("status", "ok"),
         "live": True,
         "ready": lifecycle.PARTS[-1].module in {part.module for part, _ in lifecycle._started},
-        "reason": found.get("reason"),
+        "reason": found.get("reason") or alone,
         "writer": found,
         "gateway": counters(),
     }
@@ -39,9 +41,13 @@ def state() -> dict[str, Any]:
 
 def told_to_all(found: dict[str, Any]) -> dict[str, Any]:
     """The same state, with reasons by their kind only."""
-    kind = DEGRADED if found["status"] != "ok" else LOSSES
-    writer = {**found["writer"], "reason": kind if found["writer"].get("reason") else None}
-    return {**found, "reason": kind if found["reason"] else None, "writer": writer}
+    kind = DEGRADED if found["writer"].get("status", "ok") != "ok" else LOSSES
+    reason = kind if found["writer"].get("reason") else None
+    return {
+        **found,
+        "reason": reason or (ALONE if found["reason"] else None),
+        "writer": {**found["writer"], "reason": reason},
+    }
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:

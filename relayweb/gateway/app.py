@@ -36,6 +36,10 @@ class Gateway:
         self.loop = asyncio.get_running_loop()
         self.transports = Transports(DemoTransport())
         self.registry = Registry()
+        if conf.REDIS_URL:
+            from relayweb.gateway.sharing import Sharing
+
+            self.registry.sharing = Sharing(conf.REDIS_URL, self.registry.hear)
 
     async def handle(self, scope: MutableMapping[str, Any], receive: Receive, client: Answering) -> None:
         """Answers one request; errors of ours are raised as GatewayError."""
@@ -90,7 +94,8 @@ class Gateway:
             if incoming.api_mode is None:
                 await proxy.pass_through(exchange, client)
                 return
-            managed = proxy.place(exchange, incoming.api_mode, read_caller(incoming.headers), tenant, self.registry)
+            caller = read_caller(incoming.headers)
+            managed = await proxy.place(exchange, incoming.api_mode, caller, tenant, self.registry)
             make = streaming.streamed if managed.question.streaming else proxy.buffered
             await make(managed, client)
         except asyncio.CancelledError:
@@ -113,6 +118,8 @@ class Gateway:
 
     async def close(self) -> None:
         await self.registry.close()
+        if self.registry.sharing is not None:
+            await self.registry.sharing.close()
         await self.transports.close()
 
 

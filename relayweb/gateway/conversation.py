@@ -49,8 +49,8 @@ class Question:
     streaming: bool = False
     prefixes: tuple[str, ...] = ()
     asks_anew: bool = True
-    asks: tuple[Any, ...] = ()
-    """What is asked, the same for another model; the first two members also for another provider."""
+    asks: tuple[str, ...] = ()
+    """Two digests of what is asked: the same for another provider, and the same for another model."""
     tool_results: dict[str, Any] = field(default_factory=dict)
     previous_response_id: str | None = None
     session_hint: str | None = None
@@ -101,7 +101,7 @@ def read_question(api_mode: str, body: Any) -> Question:
         streaming=body.get("stream") is True,
         prefixes=tuple(prefixes),
         asks_anew=anew,
-        asks=(prefixes[-1], frozenset(results), *_frame(body, items)) if prefixes else (),
+        asks=_asks(prefixes[-1], results, body, items) if prefixes else (),
         tool_results=results,
         previous_response_id=_string(body.get("previous_response_id")),
         session_hint=_session_hint(api_mode, body),
@@ -191,14 +191,16 @@ class StreamWatch:
         self.finished |= chunk.get("type") in ("response.completed", "response.incomplete")
 
 
-def _frame(body: dict[str, Any], items: list[dict[str, Any]]) -> tuple[Any, ...]:
-    """What tells a side call (a title, a summary) from another try of the same one."""
-    digest = hashlib.blake2b(digest_size=16)
+def _asks(last: str, results: dict[str, Any], body: dict[str, Any], items: list[dict[str, Any]]) -> tuple[str, str]:
+    """The second digest also holds what tells a side call (a title, a summary) from another try of the same one."""
+    digest = hashlib.blake2b(repr((last, sorted(results))).encode("utf-8", "surrogatepass"), digest_size=16)
+    anywhere = digest.hexdigest()
     told = (item.get("content") for item in items if item.get("role") in ("system", "developer"))
     for text in (body.get("system"), body.get("instructions"), *told):
         digest.update(_said(text) + b"\x00")
     tools = body.get("tools")
-    return digest.digest(), len(items), len(tools) if isinstance(tools, list) else 0
+    digest.update(repr((len(items), len(tools) if isinstance(tools, list) else 0)).encode())
+    return anywhere, digest.hexdigest()
 
 
 def _items(api_mode: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,8 @@ from relayweb.gateway.conversation import Answer, Question, read_answer, read_qu
 from relayweb.gateway.errors import GatewayError
 from relayweb.gateway.exchange import Exchange, ProviderError
 from relayweb.gateway.headers import Caller, Headers, to_client
-from relayweb.gateway.turns import Call, Registry
+from relayweb.gateway.state import Call
+from relayweb.gateway.turns import Registry
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class Managed:
             self.call = None
 
 
-def place(exchange: Exchange, api_mode: str, caller: Caller, tenant: Hashable, registry: Registry) -> Managed:
+async def place(exchange: Exchange, api_mode: str, caller: Caller, tenant: Hashable, registry: Registry) -> Managed:
     """Finds the session, turn and logical call of a request. When that fails the call is made without a record."""
     question = Question()
     call = None
@@ -83,6 +84,7 @@ def place(exchange: Exchange, api_mode: str, caller: Caller, tenant: Hashable, r
         content = exchange.incoming.content
         digest = hashlib.blake2b(content, digest_size=16).digest()
         platform = f"gateway:{exchange.incoming.target.name}"
+        await registry.recall(caller, question, digest, tenant, platform)
         call = registry.begin(caller, question, digest, tenant, platform)
     except Exception:
         log.exception("a call could not be placed; it goes through unrecorded")

@@ -10,101 +10,29 @@ import asyncio
 import contextvars
 import logging
 import uuid
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from adapters import relay_llm, relay_runtime
+from adapters import relay_llm
 from adapters.relay_runtime import SESSION_COORDINATOR
-from relayweb import conf
+from relayweb import shared
 from relayweb.gateway.conversation import Answer, Question
 from relayweb.gateway.headers import Caller
+from relayweb.gateway.state import Call, Memory, Patience, Session, Turn, TurnKey, cancel
 from relayweb.gateway.tools import ToolScopes
+from relayweb.gateway.words import Away, Began, Lead, Open, Over
+
+if TYPE_CHECKING:
+    from relayweb.gateway.sharing import Sharing
 
 log = logging.getLogger(__name__)
 
 CONSUMER = "relayweb.gateway"
 PROFILE = "gateway"
-_REMEMBERED = 10_000
-
-
-TurnKey = tuple[Hashable, str, Hashable]
-"""Whose turn (tenant), its session's id, and what tells it from the session's other turns."""
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """Seconds to wait for what may still come."""
-
-    retry: float = conf.RETRY_WINDOW
-    """A failed call for its retry."""
-    hangup: float = 10.0
-    """A call whose client hung up before an answer began, for the retry of an SDK that ran out of time."""
-    idle: float = 120.0
-    """A turn whose tools run, for the call with their results."""
-    failed: float = 5.0
-    """A turn whose last call failed for good, for an agent that tries something else."""
-    named: float = 3.0
-    """A turn that the client named, for its next call: only the client knows when it is over."""
-    session: float = 600.0
-    """A session without a turn, before it is closed; a later call opens it again."""
-
-
-@dataclass(eq=False)
-class Session:
-    id: str
-    lease: relay_runtime.ConversationLease
-    turns: set[Turn] = field(default_factory=set)
-    timer: asyncio.TimerHandle | None = None
-
-
-@dataclass(eq=False)
-class Turn:
-    """An open turn: the core's own, its calls that are not closed, its tools that run."""
-
-    key: TurnKey
-    session: Session
-    relay: relay_runtime.RelayTurnContext
-    tools: ToolScopes
-    named: bool
-    calls: dict[str, Call] = field(default_factory=dict)
-    goes_on: bool = False
-    outcome: str = "success"
-    ended: bool = False
-    over_at: datetime | None = None
-    """When its last closed call was over: its end, should nothing more come."""
-    timer: asyncio.TimerHandle | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether a call with the same key is another turn: all was said, only the closing is not done."""
-        said_all = all(call.final for call in self.calls.values()) and not self.goes_on
-        return self.ended or (bool(self.calls) and said_all and not self.named)
-
-
-@dataclass(eq=False)
-class Call:
-    """A logical call: attempts of one wanted answer. `final` from when its last bytes say that no tool will follow."""
-
-    id: str
-    turn: Turn
-    digest: bytes
-    asks: tuple[Any, ...]
-    named: bool
-    attempts: int = 0
-    running: int = 0
-    final: bool = False
-    closed: bool = False
-    over_at: datetime | None = None
-    """When its last attempt was over: its end, should no retry come."""
-    timer: asyncio.TimerHandle | None = None
-
-    @property
-    def retry_count(self) -> int:
-        return self.attempts - 1
+_ON_ITS_WAY = 0.03
 
 
 class Registry:
@@ -114,10 +42,14 @@ class Registry:
         self.patience = patience or Patience()
         self._sessions: dict[str, Session] = {}
         self._turns: dict[TurnKey, Turn] = {}
+        self.by_id: dict[tuple[str, str], Turn] = {}
+        """Open turns by the ids of their session and their own, which are the same in all processes."""
+        self.sharing: Sharing | None = None
+        """Is told what happens, where there are other processes."""
         self._by_tool: dict[Hashable, Turn] = {}
         # What was seen leads later calls to their session (and turn): prefixes of conversations, ids of responses.
-        self._by_prefix: _Memory = _Memory()
-        self._by_response: _Memory = _Memory()
+        self._by_prefix: Memory = Memory()
+        self._by_response: Memory = Memory()
         self._thread = ThreadPoolExecutor(1, "relayweb-gateway-turns")
         self._endings: set[asyncio.Future[Any]] = set()
         self.losses: Counter[str] = Counter()
@@ -129,22 +61,22 @@ class Registry:
         `digest` is of the request's bytes, `tenant` keeps conversations of different clients apart. Every begin needs
         one of `answered`, `failed` or `cancelled`.
         """
-        known: tuple[str, Hashable] | None = self._by_response.get((tenant, question.previous_response_id))
-        waiting = next((t for i in question.tool_results if (t := self._by_tool.get((tenant, i)))), None)
-        session = self._session(self._session_id(caller, question, tenant, known, waiting), platform, question.model)
-        key = self._turn_key(caller, question, digest, known)
-        if waiting is not None and waiting.session is session and not caller.turn_id:
-            key = waiting.key[-1]
+        key = self.key(caller, question, digest, tenant) or self._new_key(caller, question, digest, tenant)
+        session = self._session(key[1], platform, question.model)
         for prefix in question.prefixes:
             self._by_prefix[tenant, prefix] = session.id
-        turn = self._turn(session, (tenant, session.id, key), caller.turn_id)
-        for id in turn.tools.finish(question.tool_results):
+        turn = self._turn(session, key, caller.turn_id)
+        finished = turn.tools.finish(question.tool_results)
+        for id in question.tool_results:
             self._by_tool.pop((tenant, id), None)
         call = self._call(turn, caller, question, digest)
-        _cancel(turn)
-        _cancel(call)
+        cancel(turn)
+        cancel(call)
         call.attempts += 1
         call.running += 1
+        if self.sharing is not None:
+            results = {id: found for id, found in question.tool_results.items() if id not in finished}
+            self.sharing.began(call, question, results)
         return call
 
     def answered(self, call: Call, answer: Answer, tenant: Hashable) -> None:
@@ -154,6 +86,8 @@ class Registry:
         if answer.response_id:
             self._by_response[tenant, answer.response_id] = (turn.session.id, turn.key[-1])
         turn.goes_on = answer.goes_on
+        if self.sharing is not None:
+            self.sharing.answered(turn, answer)
         self._close(call, "success", quietly=True)
         if not turn.ended:
             for tool in answer.tool_calls:
@@ -189,34 +123,30 @@ class Registry:
 
     # -- finding and opening ---------------------------------------------------------------------------------------
 
-    def _session_id(
-        self,
-        caller: Caller,
-        question: Question,
-        tenant: Hashable,
-        known: tuple[str, Hashable] | None,
-        waiting: Turn | None,
-    ) -> str:
-        if caller.session_id:
-            return caller.session_id
-        if known:
-            return known[0]
-        if question.session_hint:
-            return question.session_hint
-        if waiting is not None:
-            return waiting.session.id
+    def key(self, caller: Caller, question: Question, digest: bytes, tenant: Hashable) -> TurnKey | None:
+        """What is known of the turn a request belongs to; None where nothing was seen of its session."""
+        known: tuple[str, str] | None = self._by_response.get((tenant, question.previous_response_id))
+        by_tool = (self._by_tool.get((tenant, id)) for id in question.tool_results)
+        waiting = next((turn for turn in by_tool if turn is not None and not turn.ended), None)
+        session = caller.session_id or (known[0] if known else question.session_hint)
+        if not session and waiting is not None:
+            session = waiting.session.id
         for prefix in reversed(question.prefixes):
-            if found := self._by_prefix.get((tenant, prefix)):
-                return str(found)
-        return f"conversation-{uuid.uuid4().hex[:12]}"
-
-    @staticmethod
-    def _turn_key(caller: Caller, question: Question, digest: bytes, known: tuple[str, Hashable] | None) -> Hashable:
+            session = session or self._by_prefix.get((tenant, prefix))
+        if not session:
+            return None
         if caller.turn_id:
-            return ("named", caller.turn_id)
+            return tenant, session, f"named {caller.turn_id}"
+        if waiting is not None and waiting.session.id == session:
+            return waiting.key
         if known and not question.asks_anew:
-            return known[1]
-        return question.prefixes[-1] if question.prefixes else digest
+            return tenant, session, known[1]
+        return tenant, session, question.prefixes[-1] if question.prefixes else digest.hex()
+
+    def _new_key(self, caller: Caller, question: Question, digest: bytes, tenant: Hashable) -> TurnKey:
+        named = f"named {caller.turn_id}" if caller.turn_id else None
+        key = named or (question.prefixes[-1] if question.prefixes else digest.hex())
+        return tenant, f"conversation-{uuid.uuid4().hex[:12]}", key
 
     def _session(self, id: str, platform: str, model: str | None) -> Session:
         session = self._sessions.get(id)
@@ -230,34 +160,38 @@ class Registry:
             )
             lease.host.retain_managed_execution(CONSUMER)
             session = self._sessions[id] = Session(id, lease)
-        _cancel(session)
+        cancel(session)
         return session
 
+    def open_turn(self, key: TurnKey | None) -> Turn | None:
+        """The turn of this key, unless a call with it is another turn."""
+        turn = self._turns.get(key) if key is not None else None
+        return turn if turn is not None and not turn.is_over else None
+
     def _turn(self, session: Session, key: TurnKey, named: str | None) -> Turn:
-        turn = self._turns.get(key)
-        if turn is not None and not turn.is_over:
-            return turn
-        relay = contextvars.Context().run(
-            SESSION_COORDINATOR.begin_turn, session.lease, turn_id=named or f"turn-{uuid.uuid4().hex[:12]}"
-        )
-        turn = self._turns[key] = Turn(key, session, relay, ToolScopes(relay), named is not None)
+        id = named or f"turn-{uuid.uuid4().hex[:12]}"
+        return self.open_turn(key) or self._begin_turn(session, key, id, named is not None)
+
+    def _begin_turn(self, session: Session, key: TurnKey, id: str, named: bool) -> Turn:
+        relay = contextvars.Context().run(SESSION_COORDINATOR.begin_turn, session.lease, turn_id=id)
+        turn = self._turns[key] = self.by_id[session.id, id] = Turn(id, key, session, relay, ToolScopes(relay), named)
         session.turns.add(turn)
         return turn
 
     def _call(self, turn: Turn, caller: Caller, question: Question, digest: bytes) -> Call:
         if caller.request_id:
-            if call := turn.calls.get(caller.request_id):
-                return call
+            if call := turn.calls.get(caller.request_id) or turn.elsewhere.get(caller.request_id):
+                return _here(call)
             call = Call(caller.request_id, turn, digest, question.asks, named=True)
         else:
-            held = [c for c in turn.calls.values() if c.digest == digest and not c.running and not c.named]
+            held = [c for c in turn.all_calls if c.digest == digest and not c.running and not c.named]
             if held and caller.retry_count != 0:
-                return next((c for c in held if c.attempts == caller.retry_count), held[-1])
+                return _here(next((c for c in held if c.attempts == caller.retry_count), held[-1]))
             for call in held:  # the SDK gave up and the application asks again: that is another call
                 self._close(call, "failed", quietly=True)
             if not held and (call := self._fallen_back(turn, caller, question)):
                 call.digest = digest
-                return call
+                return _here(call)
             call = Call(f"call-{uuid.uuid4().hex[:16]}", turn, digest, question.asks, named=False)
         turn.calls[call.id] = call
         return call
@@ -266,12 +200,93 @@ class Registry:
     def _fallen_back(turn: Turn, caller: Caller, question: Question) -> Call | None:
         """The failed call whose question this request asks another model; a stated fallback may change its form."""
         stated = caller.call_role == "fallback"
-        alike = 2 if stated else None
-        for call in reversed(turn.calls.values()):
+        which = 0 if stated else 1
+        for call in reversed(turn.all_calls):
             held = call.attempts and not call.running and (stated or not call.named)
-            if held and call.asks and call.asks[:alike] == question.asks[:alike]:
+            if held and call.asks and question.asks and call.asks[which] == question.asks[which]:
                 return call
         return None
+
+    # -- other processes -------------------------------------------------------------------------------------------
+
+    async def recall(self, caller: Caller, question: Question, digest: bytes, tenant: Hashable, platform: str) -> None:
+        """Learns what other processes have seen of a request's conversation, where this one does not know its turn.
+
+        Before `begin`; takes a moment at most, and nothing where the turn is open here.
+        """
+        if self.sharing is None or shared.health.resting:
+            return
+        try:
+            found = await self._recall(self.sharing, caller, question, digest, tenant, platform)
+            if not found and not question.asks_anew:  # what leads to its turn may be on its way still
+                await asyncio.sleep(_ON_ITS_WAY)
+                await self._recall(self.sharing, caller, question, digest, tenant, platform)
+        except Away:
+            pass
+
+    async def _recall(
+        self, sharing: Sharing, caller: Caller, question: Question, digest: bytes, tenant: Hashable, platform: str
+    ) -> bool:
+        key = self.key(caller, question, digest, tenant)
+        tools: dict[str, Lead] = {}
+        if key is None or (question.tool_results and self.open_turn(key) is None):
+            response, tools, prefixes = await sharing.leads(question, tenant)
+            if response is not None:
+                self._by_response[tenant, question.previous_response_id] = response.session, response.key
+            for prefix, session in prefixes.items():
+                self._by_prefix.setdefault((tenant, prefix), session)
+            key = self.key(caller, question, digest, tenant)
+            if not caller.turn_id:
+                lead = next((lead for lead in tools.values() if key is None or lead.session == key[1]), None)
+                key = (tenant, lead.session, lead.key) if lead else key
+        if key is None:
+            return False
+        if self.open_turn(key) is not None:
+            return True
+        place = await sharing.place(key)
+        if place is None or (key[1], place.turn) in self.by_id or self.open_turn(key) is not None:
+            return place is not None
+        turn = self._begin_turn(self._session(key[1], platform, question.model), key, place.turn, place.named)
+        turn.goes_on = place.goes_on
+        for call in place.calls:
+            self._elsewhere(turn, call)
+        self._by_tool |= {(tenant, id): turn for id, lead in tools.items() if (lead.session, lead.key) == key[1:]}
+        turn.timer = asyncio.get_running_loop().call_later(self.patience.idle, self._end, turn, True)
+        return True
+
+    def hear(self, word: Began | Over) -> None:
+        """What another process tells of a turn, which may be open here, too."""
+        turn = self.by_id.get((word.session, word.turn))
+        if turn is None or turn.ended:
+            return
+        if isinstance(word, Began):
+            for id in turn.tools.finish(word.results):
+                self._by_tool.pop((turn.key[0], id), None)
+            self._elsewhere(turn, word.call)
+        else:
+            call = turn.elsewhere.get(word.call) or turn.calls.get(word.call)
+            if call is None or (call.id in turn.calls and call.running):
+                return
+            call.running = 0
+            call.over_at = word.at
+            if word.closed:
+                self._close(call, word.outcome, quietly=True, told=True)
+                if turn.over_at == word.at:
+                    turn.goes_on = word.goes_on
+        self._settle(turn, told=True)
+
+    @staticmethod
+    def _elsewhere(turn: Turn, there: Open) -> None:
+        """Another process has this call now, unless attempts of it also run here."""
+        call = turn.calls.get(there.id) or turn.elsewhere.get(there.id)
+        if call is None:
+            call = Call(there.id, turn, there.digest, there.asks, there.named)
+        elif call.id in turn.calls and call.running:
+            return
+        cancel(call)
+        turn.calls.pop(call.id, None)
+        turn.elsewhere[call.id] = call
+        call.attempts, call.running = max(call.attempts, there.attempts), int(there.running)
 
     # -- closing ---------------------------------------------------------------------------------------------------
 
@@ -283,16 +298,20 @@ class Registry:
             self._close(call, outcome)
         else:
             call.timer = asyncio.get_running_loop().call_later(seconds, self._close, call, outcome)
+            if self.sharing is not None:
+                self.sharing.over(call, outcome, call.over_at, closed=False)
 
-    def _close(self, call: Call, outcome: str, quietly: bool = False) -> None:
-        _cancel(call)
+    def _close(self, call: Call, outcome: str, quietly: bool = False, told: bool = False) -> None:
+        """`told` by another process, where its last attempt was over at `over_at`."""
+        cancel(call)
         turn = call.turn
         if call.closed:
             return
         call.closed = True
-        if turn.calls.get(call.id) is call:
-            del turn.calls[call.id]
-        ended_at = None if outcome == "success" else call.over_at
+        for calls in (turn.calls, turn.elsewhere):
+            if calls.get(call.id) is call:
+                del calls[call.id]
+        ended_at = None if outcome == "success" and not told else call.over_at
         with turn.relay.activate():
             relay_llm.complete_logical_call(call.id, outcome=outcome, ended_at=ended_at)
         over_at = ended_at or datetime.now(UTC)
@@ -302,46 +321,55 @@ class Registry:
             turn.over_at, turn.outcome = over_at, outcome
             if outcome != "success":
                 turn.goes_on = False
+        if self.sharing is not None and not told:
+            self.sharing.over(call, outcome, over_at, closed=True)
         if not quietly:
             self._settle(turn)
 
-    def _settle(self, turn: Turn) -> None:
+    def _settle(self, turn: Turn, told: bool = False) -> None:
         """Ends a turn, or says how long it may stay without a call."""
-        _cancel(turn)
+        cancel(turn)
         if turn.ended or turn.calls:
             return
         wait = self.patience.idle if turn.goes_on else self.patience.named if turn.named else 0.0
         if turn.outcome in ("failed", "blocked"):
             wait = self.patience.failed
+        if turn.elsewhere:
+            wait = self.patience.elsewhere
         if wait > 0:
             turn.timer = asyncio.get_running_loop().call_later(wait, self._end, turn, True)
         else:
-            self._end(turn)
+            self._end(turn, told)
 
     def _end(self, turn: Turn, waited: bool = False) -> None:
         """Closes a turn. What was waited for in vain is not part of its time."""
-        _cancel(turn)
+        cancel(turn)
         if turn.ended:
             return
         turn.ended = True
-        for call in turn.calls.values():
-            _cancel(call)
+        for call in turn.all_calls:
+            cancel(call)
             call.closed = True
         turn.calls.clear()
+        turn.elsewhere.clear()
         ended_at = turn.over_at if waited else None
         for id in turn.tools.abandon():
             self._by_tool.pop((turn.key[0], id), None)
         if self._turns.get(turn.key) is turn:
             del self._turns[turn.key]
+            if self.sharing is not None:
+                self.sharing.ended(turn)
+        if self.by_id.get((turn.session.id, turn.id)) is turn:
+            del self.by_id[turn.session.id, turn.id]
         self._in_thread(SESSION_COORDINATOR.end_turn, turn.relay, outcome=turn.outcome, ended_at=ended_at)
         session = turn.session
         session.turns.discard(turn)
         if not session.turns:
-            _cancel(session)
+            cancel(session)
             session.timer = asyncio.get_running_loop().call_later(self.patience.session, self._finalize, session)
 
     def _finalize(self, session: Session) -> None:
-        _cancel(session)
+        cancel(session)
         if session.turns:
             return
         if self._sessions.get(session.id) is session:
@@ -361,17 +389,9 @@ class Registry:
         ending.add_done_callback(self._endings.discard)
 
 
-def _cancel(holder: Session | Turn | Call) -> None:
-    if holder.timer is not None:
-        holder.timer.cancel()
-        holder.timer = None
-
-
-class _Memory(OrderedDict[Hashable, Any]):
-    """The newest things remembered."""
-
-    def __setitem__(self, key: Hashable, value: Any) -> None:
-        super().__setitem__(key, value)
-        self.move_to_end(key)
-        if len(self) > _REMEMBERED:
-            self.popitem(last=False)
+def _here(call: Call) -> Call:
+    """A call of this process, whoever had it before."""
+    if call.turn.elsewhere.pop(call.id, None) is not None:
+        call.running = 0
+        call.turn.calls[call.id] = call
+    return call

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from relayweb.gateway.app import Gateway
-from relayweb.gateway.turns import Patience, Registry
+from relayweb.gateway.state import Patience
+from relayweb.gateway.turns import Registry
 from relayweb.gateway.upstreams import Target
 from tests.gateway.events import Events, outcome, recorded, status
 from tests.gateway.inprocess import ask

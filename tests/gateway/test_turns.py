@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from relayweb.gateway.conversation import CHAT, Answer, ToolCall, read_question
 from relayweb.gateway.headers import Caller
-from relayweb.gateway.turns import Call, Patience, Registry
+from relayweb.gateway.state import Call, Patience
+from relayweb.gateway.turns import Registry
 from tests.gateway.events import recorded
 
 QUICK = Patience(retry=0.02, hangup=0.01, idle=0.03, failed=0.01, named=0.01, session=0.02)
