@@ -34,7 +34,7 @@ _known: dict[bytes, tuple[Token, float]] = {}
 # Wrong tokens just seen: a client that goes on trying one asks the database nothing.
 _unknown: dict[bytes, float] = {}
 _MOST_UNKNOWN = 1000
-_throttle = Throttle()
+_throttle = Throttle("tokens")
 WRONG_TOKENS = 100
 """Different wrong tokens a minute from one address. Tokens that were good before are not held back by them."""
 # A thread of its own: Django's shared thread may be busy with a slow page while a door waits.

@@ -21,7 +21,7 @@ from relayweb.access.throttle import Throttle
 WRONG_PASSWORDS = {"name": 10, "address": 50}
 """In a quarter of an hour, for one name and from one address. A link gets people in all the same."""
 _QUARTER = 900.0
-_throttle = Throttle()
+_throttle = Throttle("logins")
 
 
 class Login(LoginView):
