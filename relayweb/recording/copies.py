@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q
-
-from relayweb.recording import conflicts, copy_rows, search_index
+from relayweb.recording import copy_rows
 from relayweb.recording.atof import END, MARK, START, Parsed
 from relayweb.recording.chunk_marks import QuickMark
 from relayweb.recording.models import Event, Scope
 from relayweb.recording.pieces import Packed
 from relayweb.recording.recent import Recent
-from relayweb.recording.recorder import Line, Recorder
-from relayweb.recording.replay import Replay
+from relayweb.recording.recorder import Line
+from relayweb.recording.retelling import Joint, Retelling, Settling, around, events_of, slices
 from relayweb.recording.stored import Reader
 from relayweb.recording.tables import Tables
 
@@ -69,7 +67,7 @@ class _Copy:
                 self.line.text = json.dumps(self.event, separators=(",", ":")).encode()
 
 
-class RunRecorder(Recorder):
+class RunRecorder(Settling):
     """A recorder that knows the copies of one run."""
 
     def __init__(self, tables: Tables) -> None:
@@ -77,22 +75,20 @@ class RunRecorder(Recorder):
         self._rank = 0
         self._twins: Recent[bytes, set[bytes]] = Recent(2_000)
         """By root: scopes on record under a uuid that was made up from it."""
-        self._better: dict[bytes, bytes | None] = {}
-        """Scopes of which a worse copy is on record as well, and their roots."""
 
     def record(self, lines: list[Line]) -> int:
         copies = [copy for line in lines if (copy := _copy(line)) is not None]
-        if not copies:
-            return self._sort_out(super().record(lines))
-        seq, theirs = self._seq, {id(copy.line) for copy in copies}
-        if originals := [line for line in lines if id(line) not in theirs]:
-            seq = self._sort_out(super().record(originals))
+        theirs = {id(copy.line) for copy in copies}
+        originals = [line for line in lines if id(line) not in theirs] if copies else lines
+        if originals or not copies:
+            super().record(originals)
         for made in (False, True):
             if some := [copy for copy in copies if copy.made == made]:
-                seq = self._record_copies(some)
-        return seq
+                self._record_copies(some)
+        self.clear_up_soon()
+        return self._seq
 
-    def _record_copies(self, copies: list[_Copy]) -> int:
+    def _record_copies(self, copies: list[_Copy]) -> None:
         if copies[0].made:
             known = _known({copy.trace for copy in copies})
             for copy in copies:
@@ -108,12 +104,11 @@ class RunRecorder(Recorder):
                 there[copy.kind] = copy.rank
         self._rank = copies[0].rank
         try:
-            seq = super().record([copy.line for copy in copies if not copy.line.duplicate])
+            super().record([copy.line for copy in copies if not copy.line.duplicate])
         finally:
             self._rank = 0
         for copy in copies:
             self._twins.drop(copy.trace)
-        return self._sort_out(seq)
 
     def begin(self) -> list[int]:
         before = self._seq
@@ -125,7 +120,6 @@ class RunRecorder(Recorder):
     def abandon(self) -> None:
         super().abandon()
         self._twins.clear()
-        self._better = {}
 
     def _prefetch(self, events: Sequence[Parsed | QuickMark]) -> None:
         super()._prefetch(events)
@@ -144,26 +138,43 @@ class RunRecorder(Recorder):
             known[-1].flags |= self._rank
             self._flagged[self._seq] = self._flagged.get(self._seq, 0) | self._rank
         if len(known) > 1 and len({other.flags & (COPY | MADE) for other in known}) > 1:
-            self._better[(event.parent or event.uuid) if event.kind == MARK else event.uuid] = event.root
+            self._better((event.parent or event.uuid) if event.kind == MARK else event.uuid, event.root)
         elif event.kind != MARK and event.root is not None and (twins := self._twins.get(event.root)):
             twin = made_from(event.root, event.uuid)
             if twin != event.uuid and twin in twins:
-                self._better[event.uuid] = event.root
+                self._better(event.uuid, event.root)
 
-    def _sort_out(self, seq: int) -> int:
-        """Take out the copies of runs of which a better one has come now, and record what of them is still wanted."""
-        better, self._better = self._better, {}
-        if not better or isinstance(self.tables, _Joint):
-            return seq
-        tables = _Joint(self.tables.connection)
-        try:
-            tables.begin()
-            lines = _Again(tables).tell(better)
+    def _better(self, scope: bytes, root: bytes | None) -> None:
+        """A worse copy of this scope is on record as well."""
+        self.doubts[scope] = root or scope
+
+    def _tell_anew(self, tables: Joint, doubts: dict[bytes, bytes | None]) -> None:
+        """Take out the copies of runs of which a better one has come, and record what of them is still wanted."""
+        better = {scope: root for scope, root in doubts.items() if root is not None}
+        if better:
+            lines = _without_copies(tables, better)
             RunRecorder(tables).record([Line(line, 0) for line in lines])
-            return tables.end()
-        except BaseException:
-            tables.rollback()
-            raise
+        if rest := doubts.keys() - better.keys():
+            Retelling(tables).tell(rest)
+
+
+def _without_copies(tables: Joint, better: dict[bytes, bytes]) -> list[bytes]:
+    """Tell these scopes of these roots without the copies, whose lines are returned."""
+    wanted, made = set(better), set(better.values())
+    while True:
+        for some in copy_rows.made_up(tables, sorted(made), MADE).values():
+            wanted |= some
+        scopes = around(wanted | made)
+        events = events_of(scopes)
+        theirs = sorted(seq for seq, flags in events.items() if flags & (COPY | MADE))
+        copies = [event for some in slices(theirs) for event in Event.objects.filter(seq__in=some).order_by("seq")]
+        lines = list(Reader().texts(copies))
+        traces = {copy.trace for line in lines if (copy := _copy(Line(line, 0))) is not None}
+        if traces <= made:
+            break
+        made |= traces
+    Retelling(tables).tell_without(scopes, events.keys() - set(theirs), copies)
+    return lines
 
 
 def _copy(line: Line) -> _Copy | None:
@@ -201,95 +212,3 @@ def _ranks(scopes: set[bytes]) -> dict[bytes, dict[int, int]]:
             there = found.setdefault(uuid.bytes, {})
             there[kind] = min(there.get(kind, _WORST), flags & (COPY | MADE))
     return found
-
-
-class _Joint(Tables):
-    """Several recorders in one transaction."""
-
-    _held: tuple[int, int, int, int] | None = None
-
-    def begin(self) -> tuple[int, int, int, int]:
-        if self._held is None:
-            self._held = super().begin()
-        return self._held
-
-    def commit(self, seq: int, content_id: int, epoch: int, swept_us: int) -> None:
-        self._held = seq, content_id, epoch, swept_us
-
-    def end(self) -> int:
-        seq, content_id, epoch, swept_us = self.begin()
-        super().commit(seq, content_id, epoch + 1, swept_us)
-        return seq
-
-
-class _Again(Replay):
-    """Tells what was recorded of some runs anew, without the copies."""
-
-    def __init__(self, tables: Tables) -> None:
-        super().__init__(tables, "recording_before")
-        self._ledger = list(tables.begin())
-        self._seq = self._ledger[0]
-
-    def tell(self, better: dict[bytes, bytes | None]) -> list[bytes]:
-        """Returns the lines of the copies."""
-        wanted, made = set(better), {root for root in better.values() if root is not None}
-        while True:
-            for some in copy_rows.made_up(self.tables, sorted(made), MADE).values():
-                wanted |= some
-            scopes = self._around(wanted | made)
-            events = self._events_of(scopes)
-            copies = [event for event in events.values() if event.flags & (COPY | MADE)]
-            lines = list(Reader().texts(copies))
-            traces = {copy.trace for line in lines if (copy := _copy(Line(line, 0))) is not None}
-            if traces <= made:
-                break
-            made |= traces
-        uuids = [scope.bytes for scope in scopes]
-        copy_rows.set_aside(self.tables, "recording_before", uuids)
-        search_index.forget((), [event.seq for event in copies])
-        self.tables.delete("recording_event", "seq", [event.seq for event in copies])
-        self.tables.delete("recording_rewrite", "attempt_uuid", uuids)
-        self.tables.delete("recording_scope", "uuid", uuids)
-        for uuid in {event.uuid for event in copies}:
-            conflicts.show_one(uuid)
-        self.run(log=_slices_of(events.keys() - {event.seq for event in copies}))
-        copy_rows.restore_arrival(self.tables, "recording_before")
-        return lines
-
-    @staticmethod
-    def _events_of(scopes: list[UUID]) -> dict[int, Event]:
-        found: dict[int, Event] = {}
-        for some in slices(scopes):
-            found.update((e.seq, e) for e in Event.objects.filter(Q(uuid__in=some) | Q(mark_of__in=some)))
-        return found
-
-    @staticmethod
-    def _around(found: set[bytes]) -> list[UUID]:
-        """These scopes, and all that is counted together with them."""
-        homes: set[UUID] = set()
-        for some in slices([UUID(bytes=uuid) for uuid in found]):
-            homes |= set(Scope.objects.filter(uuid__in=some).values_list("turn_uuid", flat=True))
-        edge = set(homes)
-        while edge:
-            near: set[UUID | None] = set()
-            for some in slices(list(edge)):
-                inside = Scope.objects.filter(
-                    Q(uuid__in=some) | Q(parent_turn_uuid__in=some) | Q(joined_uuid__in=some), is_home=True
-                )
-                for row in inside.values_list("uuid", "parent_turn_uuid", "joined_uuid"):
-                    near |= set(row)
-            edge = {uuid for uuid in near if uuid is not None} - homes
-            homes |= edge
-        scopes = set(homes)
-        for some in slices(list(homes)):
-            scopes |= set(Scope.objects.filter(turn_uuid__in=some).values_list("uuid", flat=True))
-        return sorted(scopes)
-
-
-def slices(values: list[Any], size: int = 500) -> Iterator[list[Any]]:
-    return (values[at : at + size] for at in range(0, len(values), size))
-
-
-def _slices_of(seqs: Iterable[int]) -> Iterator[list[Event]]:
-    for some in slices(sorted(seqs)):
-        yield list(Event.objects.filter(seq__in=some).order_by("seq"))

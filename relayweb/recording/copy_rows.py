@@ -1,4 +1,4 @@
-"""SQL for the copies of one run."""
+"""SQL for telling scopes anew, and for the copies of one run."""
 
 from __future__ import annotations
 
@@ -46,3 +46,21 @@ def restore_arrival(tables: Tables, table: str) -> None:
         f"WHERE uuid IN (SELECT uuid FROM {table})"
     )
     tables._run(f"DROP TABLE {table}")
+
+
+def put_unsettled(tables: Tables, doubts: dict[bytes, bytes | None]) -> None:
+    """Note scopes to be told anew, those of a better copy with their root."""
+    rows = [(tables.uuid_in(scope), tables.uuid_in(root)) for scope, root in doubts.items()]
+    tables._many(
+        f"INSERT INTO recording_unsettled (uuid, root) VALUES ({tables._mark}, {tables._mark}) "
+        "ON CONFLICT (uuid) DO UPDATE SET root = COALESCE(excluded.root, recording_unsettled.root)",
+        rows,
+    )
+
+
+def take_unsettled(tables: Tables) -> dict[bytes, bytes | None]:
+    """What was noted, which is noted no longer."""
+    rows = tables._run("SELECT uuid, root FROM recording_unsettled").fetchall()
+    if rows:
+        tables._run("DELETE FROM recording_unsettled")
+    return {tables.uuid_out(uuid) or b"": tables.uuid_out(root) for uuid, root in rows}

@@ -251,7 +251,7 @@ class Counting(Homes):
             return  # nothing on record is later, and what came now has been looked at
         for child in self._children(parent):
             at = max(child.end_us or 0, child.start_us or 0)
-            late = at > parent.end_us
+            late = not child.top and at > parent.end_us  # a circle opens at one of them
             if late != bool(child.flags & FLAG.LATE_CHILD):
                 child.flag(FLAG.LATE_CHILD, late)
                 self._dirty[child.uuid] = child

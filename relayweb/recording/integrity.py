@@ -16,6 +16,7 @@ from relayweb import conf
 from relayweb.recording import blocks, conflicts, content, encoding, retention
 from relayweb.recording.atof import BadEvent
 from relayweb.recording.compression import CONTENT
+from relayweb.recording.copies import RunRecorder
 from relayweb.recording.models import ChunkBlock, Content, Event, Ledger
 from relayweb.recording.rebuilding import Rebuilt
 from relayweb.recording.recorder import Recorder
@@ -86,6 +87,7 @@ def mend(progress: Callable[[str, int], None] = lambda name, count: None) -> Men
     done = Mended()
     with transaction.atomic():
         done.marks = _mend_blocks() + _mend_conflicts()
+    RunRecorder(Tables(connection)).clear_up()
     done.rows = Rebuilt().mend(lambda count: progress("events told again", count))
     now_us = time.time_ns() // 1000
     Recorder(Tables(connection)).sweep(now_us, now_us - conf.INTERRUPT_AFTER * 1_000_000, 0)
@@ -204,6 +206,7 @@ def _rows(counted: Counter[str]) -> Iterator[Problem]:
     def progress(count: int) -> None:
         counted[""] = count
 
+    RunRecorder(Tables(connection)).clear_up()  # what is noted as unsettled is no damage
     for kind, key, where in Rebuilt().differences(progress):
         name = key if isinstance(key, UUID | int) else UUID(bytes=bytes(key))
         yield kind, f"{name}: {where}" if where else str(name)

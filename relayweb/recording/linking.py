@@ -76,15 +76,18 @@ class Linking(Counting):
     def _link_upward(self, node: Node) -> None:
         """Link a scope after its parents. Explicit, because chains may be thousands long."""
         chain = [node]
-        seen = {node.uuid}
+        at = {node.uuid: 0}
         while True:
             parent = self._to_link.get(chain[-1].parent_uuid or b"")
             if parent is None:
                 break
-            if parent.uuid in seen:
-                self._circled |= seen
+            if parent.uuid in at:
+                circle = chain[at[parent.uuid] :]
+                self._circled |= {each.uuid for each in circle}
+                opens = circle.index(min(circle, key=lambda each: each.uuid)) + 1
+                chain[at[parent.uuid] :] = circle[opens:] + circle[:opens]
                 break
-            seen.add(parent.uuid)
+            at[parent.uuid] = len(chain)
             chain.append(parent)
         for each in reversed(chain):
             self._link_down(each)

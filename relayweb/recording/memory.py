@@ -13,14 +13,16 @@ from relayweb.recording.tables import Tables
 class Memory:
     """Scopes on record as far as they were used lately, and those of this batch."""
 
-    def __init__(self, tables: Tables, remember: int = 20_000) -> None:
+    def __init__(self, tables: Tables, remember: int = 8_000) -> None:
         self.tables = tables
-        self.nodes: Recent[bytes, Node] = Recent(remember)
+        self.nodes: Recent[bytes, Node] = Recent(remember, "scopes")
         self._absent: set[bytes] = set()
         self._dirty: dict[bytes, Node] = {}
         self._to_link: dict[bytes, Node] = {}
         self._came: dict[bytes, list[Node]] = {}
         """What this batch brought, by parent."""
+        self.doubts: dict[bytes, bytes | None] = {}
+        """Scopes whose rows may depend on the order of events; with the root of the run if it is a better copy's."""
 
     def clear(self) -> None:
         """The batch is over."""
@@ -29,6 +31,7 @@ class Memory:
     def abandon(self) -> None:
         """The batch failed: believe the database."""
         self.clear()
+        self.doubts = {}
         self.nodes.clear()
 
     def prefetch(self, wanted: Iterable[bytes]) -> None:
@@ -69,6 +72,12 @@ class Memory:
     def needs_link(self, node: Node) -> None:
         self._to_link[node.uuid] = node
         self._dirty[node.uuid] = node
+
+    def doubt(self, *scopes: bytes | None) -> None:
+        """What hangs where around these scopes was taken back: it is to be told anew."""
+        for uuid in scopes:
+            if uuid is not None:
+                self.doubts.setdefault(uuid, None)
 
     # What hangs where
 

@@ -377,6 +377,14 @@ class Content(models.Model):
         db_table = "recording_content"
 
 
+class Unsettled(models.Model):
+    """A scope whose rows may depend on the order of events, until `retelling` has told it anew."""
+
+    uuid = UuidField(primary_key=True)
+    root = UuidField(null=True)
+    """Of its run, if a better copy of that has come."""
+
+
 class Ledger(models.Model):
     """The writer's counters, one row: read and written in each of its transactions."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 from functools import lru_cache
 from operator import attrgetter
+from typing import Any
 
 from adapters import marks
 from relayweb.recording import facts, pricing
@@ -38,6 +39,10 @@ _IDENTITY = (
     *("api_mode", "streaming", "asked"),
 )
 _COLUMNS = (*_IDENTITY, "told_session", "told_turn")
+_OF_ATTEMPTS: tuple[str, ...] = (
+    *("finish_reason", "stream_finish_reason", "ttft_us", "chunk_count", "usage_complete", "cost_pusd", "wasted_pusd"),
+    *("price_version", "cache_write_1h_tokens", *TOKENS),
+)
 _said = attrgetter(*_IDENTITY, "session_id", "turn_id")
 """What a scope's facts say of `_COLUMNS`."""
 
@@ -84,8 +89,15 @@ class Projection(Linking):
 
     def _take_start(self, node: Node, event: Parsed, packed: Packed, metadata: dict[str, object], seq: int) -> None:
         said = facts.read_scope(event, packed, metadata)
+        other = node.end_seq is not None and node.role != said.role and not node.flags & BY_PLACE
+        if other:  # than the end said, by whose role more was read
+            for column in (*_COLUMNS, *_OF_ATTEMPTS):
+                setattr(node, column, None)
         self._identify(node, event, said, stronger=True)
         node.start_seq, node.start_us = seq, event.at_ns // 1000
+        if other and (told := self._said(node.end_seq)) is not None:
+            end, its_packed, its_seq = told
+            self._take_end(node, end, its_packed, facts.metadata_of(end.envelope), its_seq)
         if event.replaced_text:
             node.flag(FLAG.REPLACED_TEXT)
 
@@ -101,6 +113,10 @@ class Projection(Linking):
             node.flag(FLAG.REPLACED_TEXT)
         self.ended(node)
 
+    def _said(self, seq: int | None) -> tuple[Parsed, Packed, int] | None:
+        """A shown start or end, from this batch or from the log. The writer knows how."""
+        raise NotImplementedError
+
     def _identify(self, node: Node, event: Parsed, said: facts.ScopeFacts, stronger: bool) -> None:
         """Columns that both events give: the start's value, else the end's."""
         first = node.start_seq is None and node.end_seq is None
@@ -114,6 +130,8 @@ class Projection(Linking):
             node.name = said.name
             if not first and node.role != said.role:
                 self.untell(node)  # sessions are told by what is inside, other homes are not
+            if not first and (node.role != said.role or node.parent_uuid != event.parent):
+                self.doubt(node.uuid, node.parent_uuid, event.parent)
             node.role = said.role
             node.flag(BY_PLACE, said.role == "agent")
             node.parent_uuid, node.root = event.parent, event.root
@@ -122,6 +140,13 @@ class Projection(Linking):
             self.needs_link(node)
             if before[0] is not None:
                 self.untell(node)
+
+    def identity(self, node: Node) -> tuple[Any, ...]:
+        """What decides where a scope hangs and counts, its parent first."""
+        if not node.told:
+            self.recall(node)
+        role = BY_PLACE if node.flags & BY_PLACE else node.role
+        return node.parent_uuid, node.root, role, node.told_session, node.told_turn, node.api_request_id
 
     # What an attempt comes to
 
@@ -245,7 +270,8 @@ class Projection(Linking):
     def chunk(self, scope: Node, told: Stream | None, first_us: int | None, count: int) -> None:
         """What the chunks of an attempt come to, after some more of them."""
         scope.stream = told
-        scope.chunk_count = count
+        if scope.role == "attempt":
+            scope.chunk_count = count
         scope.first_chunk_us = first_us
         self.settle(scope)
 

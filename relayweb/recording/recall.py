@@ -115,8 +115,7 @@ class Recall(Projection):
     def own_last_us(self, node: Node) -> int:
         latest = self.tables.last_ns(node.uuid)
         here = [e.at_ns for e, _ in self._taken.values() if node.uuid in (e.uuid, e.parent if e.kind == MARK else None)]
-        chunks = self.chunks.known(node.uuid)
-        return max(latest // 1000, *(at_ns // 1000 for at_ns in here), chunks.last_us if chunks else 0, 0)
+        return max(latest // 1000, *(at_ns // 1000 for at_ns in here), self.chunks.of(node.uuid).last_us, 0)
 
     def _tell_chunks(self, attempt: bytes, chunks: Chunks) -> None:
         node = self.find(attempt)
@@ -137,7 +136,8 @@ class Recall(Projection):
         node.revived = True
         for event, _ in self._read([s for s in (node.end_seq,) if s is not None]):
             if event.kind == END:
-                node.end = facts.read_scope_end(event, facts.metadata_of(event.envelope), node.role)
+                metadata = facts.metadata_of(event.envelope)
+                node.end = facts.read_scope_end(event, metadata, facts.role_of(event.envelope, metadata))
         if node.role != "attempt":
             return
         chunks = self.chunks.of(node.uuid)

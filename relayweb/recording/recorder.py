@@ -146,6 +146,7 @@ class Recorder(Recall):
 
     def _commit(self, ledger: list[int]) -> int:
         changed = self.finish()
+        self._keep_doubts()
         self._number_changes(changed, ledger[0])
         content_id, contents = self.store.number(ledger[1], self.tables.content_ids)
         tables = self.tables
@@ -175,6 +176,9 @@ class Recorder(Recall):
         self.nodes.trim()
         self._forget_batch()
         return self._seq
+
+    def _keep_doubts(self) -> None:
+        self.doubts = {}
 
     def _number_changes(self, changed: list[Node], before: int) -> None:
         """Each change has a number of its time, by which viewers and other processes learn of it."""
@@ -312,20 +316,26 @@ class Recorder(Recall):
         self.touch(node, seq, event.at_ns // 1000, 0)
         self.changed(node)
         if shown:
+            before = self.identity(node)
             start, end = self._said(node.start_seq), self._said(node.end_seq)
             mine = (event, packed, seq)
             self.retell(node, mine if event.kind == START else start, mine if event.kind == END else end)
             self._retell_marks(node)
+            if self.identity(node) != before:
+                self.doubt(node.uuid, before[0], node.parent_uuid)
 
     def _mark_conflict(self, event: Parsed, packed: Packed, seq: int, shown: bool) -> None:
         scope = self.find(event.parent)
         blocked = self.find(event.uuid)  # a call that never began, told by this mark
         if blocked is not None:
             self.touch(blocked, seq, event.at_ns // 1000, 0)
+        others = [other.seq for other in self._known[(event.uuid, MARK)] if other.seq != seq]
+        parents = {said[0].parent for said in map(self._said, others) if said is not None}
+        if blocked is not None or parents != {event.parent}:
+            self.doubt(event.uuid, event.parent, *parents)
         if shown:
-            hidden = [other.seq for other in self._known[(event.uuid, MARK)] if other.seq != seq]
-            self.rewrites = [row for row in self.rewrites if row[0] not in hidden]
-            self.tables.drop_rewrites(hidden)
+            self.rewrites = [row for row in self.rewrites if row[0] not in others]
+            self.tables.drop_rewrites(others)
         if scope is None:
             if shown:
                 self.mark(event, packed, seq, 0)

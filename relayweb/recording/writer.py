@@ -216,7 +216,7 @@ class Writer:
                 if time.monotonic() - swept > _sweep_every():
                     self._sweep(recorder, force=False)
                     swept = time.monotonic()
-                self._work.wait(_sweep_every())
+                self._work.wait(min(_sweep_every(), self._clear_up(recorder)))
                 self._work.clear()
             if self._files:
                 self._sweep(recorder, force=True)
@@ -275,6 +275,9 @@ class Writer:
                 break
             time.sleep(pause)
             pause = min(pause * 2, 2.0)
+        self._tell_subscribers()
+
+    def _tell_subscribers(self) -> None:
         for callback in list(self._subscribers):
             try:
                 callback(self._seq)
@@ -344,11 +347,18 @@ class Writer:
             log.exception("the sweep for interrupted calls failed")
             return
         self._trouble = None
-        if count:
-            self._counts["interrupted"] += count
-            for callback in list(self._subscribers):
-                with contextlib.suppress(Exception):
-                    callback(recorder.newest)
+        self._counts["interrupted"] += count
+        if recorder.newest != self._seq:
+            self._seq = recorder.newest
+            self._tell_subscribers()
+
+    def _clear_up(self, recorder: RunRecorder) -> float:
+        """Tell anew what is in doubt, if it is time; returns after how many seconds to look again."""
+        rest = recorder.clear_up_soon()
+        if recorder.newest != self._seq:
+            self._seq = recorder.newest
+            self._tell_subscribers()
+        return _sweep_every() if rest is None else rest
 
 
 def _sweep_every() -> float:

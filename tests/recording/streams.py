@@ -322,3 +322,45 @@ class Growing:
                 if event["kind"] == "scope" and self.rng.random() < 0.2:
                     other["name"] = "renamed"
                 self.events.append(other)
+
+
+class Tangled(Growing):
+    """A stream in which events also contradict each other about what hangs where and of what it is."""
+
+    def grow(self, tops: int = 2) -> list[Event]:
+        super().grow(tops)
+        self._turn_over()
+        self._contradict()
+        return self.events
+
+    def _elsewhere(self, uuid: str) -> str | None:
+        """Another parent: a scope of the stream, one that never comes, none at all, or the scope itself."""
+        others = [event["uuid"] for event in self.events if event["kind"] == "scope"]
+        return self.rng.choice((self.rng.choice(others), self.rng.choice(others), uuid, None, self.uid()))
+
+    def _turn_over(self) -> None:
+        """Some scopes hang under themselves or under what is below them, in all that is told of them."""
+        for uuid in {event["uuid"]: None for event in self.events if event["kind"] == "scope"}:
+            if self.rng.random() < 0.03:
+                parent = self._elsewhere(uuid)
+                for event in self.events:
+                    if event["uuid"] == uuid:
+                        event["parent_uuid"] = parent
+
+    def _contradict(self) -> None:
+        """Some events come again under another parent, as another kind of scope or of another session."""
+        for event in list(self.events):
+            if self.rng.random() > 0.06:
+                continue
+            other = {**event, "timestamp": at(self.rng.choice((0, 3, self.ms, 1000)))}
+            if self.rng.random() < 0.8:
+                other["parent_uuid"] = self._elsewhere(event["uuid"])
+            if event["kind"] == "scope" and self.rng.random() < 0.3:
+                kind = self.rng.choice(("relay.session", "relay.turn", "relay.logical_llm_call", "plan"))
+                other |= {"name": kind, "category": self.rng.choice(("agent", "function", "llm", "tool"))}
+            if self.rng.random() < 0.4:
+                told = {"session_id": self.rng.choice(("s1", "s2")), "turn_id": self.rng.choice(("t1", "t2"))}
+                other["metadata"] = {**told, "api_request_id": self.rng.choice(("r1", "r2", "r3"))}
+            if other["parent_uuid"] is None and event["kind"] == "mark":
+                continue  # a chunk without a parent is a mark like any other
+            self.events.append(other)

@@ -14,8 +14,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from relayweb.recording import chunks as chunk_reader
+from relayweb.recording.copies import RunRecorder
 from relayweb.recording.models import ChunkBlock, Event, Rewrite, Scope
-from relayweb.recording.recorder import Line, Recorder
+from relayweb.recording.rebuilding import Rebuilt
+from relayweb.recording.recorder import Line
 from relayweb.recording.stored import Reader
 from relayweb.recording.tables import Tables
 from tests.recording import streams
@@ -40,7 +42,7 @@ _COLUMNS = [f.name for f in Scope._meta.fields if f.name not in _BY_ARRIVAL]
 
 def empty() -> None:
     with connection.cursor() as cursor:
-        for table in ("event", "scope", "chunkblock", "rewrite", "content"):
+        for table in ("event", "scope", "chunkblock", "rewrite", "content", "unsettled"):
             cursor.execute(f"DELETE FROM recording_{table}")
         cursor.execute("UPDATE recording_ledger SET epoch = epoch + 1")  # numbers are never given twice
 
@@ -48,10 +50,10 @@ def empty() -> None:
 def record(batches: list[list[bytes]], *, restart: bool = False) -> Any:
     """Everything on record after these batches, as far as it does not tell when it arrived."""
     empty()
-    recorder = Recorder(Tables(connection))
+    recorder = RunRecorder(Tables(connection))
     for batch in batches:
         if restart:
-            recorder = Recorder(Tables(connection))
+            recorder = RunRecorder(Tables(connection))
         lines = [Line(text, 0) for text in batch]
         recorder.record(lines)
         assert not [line.error for line in lines if line.error]
@@ -98,7 +100,17 @@ def cut(lines: list[bytes], rng: random.Random) -> list[list[bytes]]:
 def test_any_order_with_any_repetition_in_any_batches_gives_the_same_rows(
     seed: int, order: random.Random, restart: bool
 ) -> None:
-    lines = [streams.line(event) for event in streams.Growing(random.Random(seed)).grow()]
+    in_any_order([streams.line(event) for event in streams.Growing(random.Random(seed)).grow()], order, restart)
+
+
+@any_stream
+@given(seed=st.integers(0, 10**9), order=st.randoms(use_true_random=False), restart=st.booleans())
+def test_nor_do_they_where_events_contradict_each_other(seed: int, order: random.Random, restart: bool) -> None:
+    in_any_order([streams.line(event) for event in streams.Tangled(random.Random(seed)).grow()], order, restart)
+    assert not list(Rebuilt().differences(lambda _: None))
+
+
+def in_any_order(lines: list[bytes], order: random.Random, restart: bool) -> None:
     want = record([lines])
     again = lines + [text for text in lines if order.random() < 0.3]
     order.shuffle(again)
@@ -183,6 +195,48 @@ FOUND: dict[str, list[Any]] = {
         streams.scope("start", streams.uid(1), streams.uid(1), 0, name="plan"),
         streams.scope("start", streams.uid(2), streams.uid(1), 1, name="plan"),
         streams.scope("end", streams.uid(2), streams.uid(1), 2, name="plan"),
+    ],
+    "a circle of a session, its turn, a call of that and its attempt": [
+        streams.scope("end", streams.uid(4), streams.uid(3), 1, name="openai.chat_completions", category="llm"),
+        streams.scope("end", streams.uid(3), streams.uid(2), 2, name="relay.logical_llm_call"),
+        turn("end", 2, 1, 3, "s"),
+        session("end", 1, 4, 4),
+    ],
+    "no scope at which a circle opens is late for what is below it": [
+        streams.scope("end", streams.uid(2), streams.uid(1), 1, name="openai.chat_completions", category="llm"),
+        streams.scope("end", streams.uid(1), streams.uid(2), 9, name="relay.logical_llm_call"),
+    ],
+    "a tool has no chunks, but they are signs of life": [
+        turn("start", 1, 9, 1, "s"),
+        streams.scope("start", streams.uid(2), streams.uid(1), 2, name="read", category="tool"),
+        {**streams.chunk(streams.uid(2), 0, 77), "uuid": streams.uid(4)},
+    ],
+    "a turn that was an attempt by its end shows no price": [
+        streams.scope(
+            "end",
+            streams.uid(1),
+            None,
+            9,
+            name="custom",
+            category="llm",
+            data=streams.answer(),
+            metadata={"otel.status_code": "OK"},
+        ),
+        turn("start", 1, None, 1, "s"),
+    ],
+    "an attempt that a smaller start moves takes its request id along": [
+        turn("start", 1, 9, 1, "s"),
+        streams.scope("start", streams.uid(2), streams.uid(1), 2, name="relay.logical_llm_call"),
+        streams.scope(
+            "start", streams.uid(3), streams.uid(2), 5, name="custom", category="llm", metadata={"api_request_id": "r"}
+        ),
+        streams.scope("start", streams.uid(3), streams.uid(1), 4, name="custom", category="llm"),
+    ],
+    "a mark under two scopes is a conflict of the one it is not shown under": [
+        turn("start", 1, 9, 1, "s"),
+        streams.scope("start", streams.uid(2), streams.uid(1), 2, name="plan"),
+        streams.mark("relay.orphan_drain", streams.uid(1), 6, {}, uuid=streams.uid(4)),
+        streams.mark("relay.orphan_drain", streams.uid(2), 5, {}, uuid=streams.uid(4)),
     ],
     "a circle that a smaller start opens": [
         streams.scope("start", streams.uid(1), streams.uid(2), 5, name="plan"),
