@@ -118,7 +118,8 @@ class Served:
     def send(self, events: list[dict], token: str) -> dict:
         """POST events as lines; returns the answer."""
         lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
-        answer = httpx2.post(self.url + "/ingest/atof", content=lines, headers={"authorization": f"Bearer {token}"})
+        headers = {"authorization": f"Bearer {token}"}
+        answer = httpx2.post(self.url + "/ingest/atof", content=lines, headers=headers, timeout=60)
         assert answer.status_code == 200, answer.text
         return answer.json()
 

@@ -208,7 +208,8 @@ class Revision(models.Model):
     @classmethod
     def authors(cls, wanted: Iterable[tuple[str, int | None]]) -> dict[tuple[str, int | None], str]:
         """Who published which revision, by (key, number); those that are not on record here are missing."""
-        pairs = {pair for pair in wanted if pair[1] is not None}
+        # What agents told may be no key at all; PostgreSQL refuses to look for some characters.
+        pairs = {(key, number) for key, number in wanted if number is not None and _KEY.regex.search(key)}
         found = cls.objects.filter(key__in={key for key, _ in pairs}, number__in={number for _, number in pairs})
         return {(key, number): author for key, number, author in found.values_list("key", "number", "author")}
 

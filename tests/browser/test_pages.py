@@ -121,6 +121,7 @@ def test_on_paper_a_page_is_white_and_without_its_controls(site, token, open_pag
 
 def test_a_call_that_failed_says_until_when_a_retry_may_come(site, open_page, shot):
     headers = {"x-relay-token": site.token("gateway"), "x-relay-session-id": session("retry"), "x-demo-pace": "0"}
+    headers["x-stainless-retry-count"] = "0"  # as SDKs say it
     body = {"model": "demo-flaky", "messages": [{"role": "user", "content": "Try me once."}]}
     asked = httpx2.post(f"{site.url}/gw/demo/v1/chat/completions", json=body, headers=headers, timeout=30)
     assert asked.status_code == 503
@@ -133,6 +134,7 @@ def test_a_call_that_failed_says_until_when_a_retry_may_come(site, open_page, sh
     assert re.search(r"failed, waits for a retry until \d\d:\d\d:\d\d", status.inner_text()), status.inner_text()
     assert "waits for a retry" in page.locator("relay-tree").inner_text()
     shot(page, "turn-waits-light")
+    headers["x-stainless-retry-count"] = "1"
     assert httpx2.post(f"{site.url}/gw/demo/v1/chat/completions", json=body, headers=headers, timeout=30).is_success
     until(page, "() => !document.querySelector('[data-fact=status]').innerText.includes('waits')")
     assert "waits for a retry" not in page.locator("relay-tree").inner_text()

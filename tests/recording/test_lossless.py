@@ -168,6 +168,24 @@ def test_any_event_comes_back_equal(record: Record, data: Any, metadata: Any, ex
     assert values()[-2:] == [json.loads(line) for line in lines]
 
 
+_TOLD = (
+    "outcome", "relay.outcome", "api_mode", "api_request_id", "call_role", "session_id", "turn_id", "profile", "model",
+    "provider", "name", "key", "mode", "result", "error", "kind", "status", "finish_reason", "tool_call_id",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("category", ["llm", "function", "tool", "agent", "guardrail", "c" * 10_000])
+def test_what_is_told_in_words_may_be_a_book_with_any_characters(record: Record, category: str) -> None:
+    """Columns are short; PostgreSQL refuses what is longer than its column, and some characters everywhere."""
+    book = dict.fromkeys(_TOLD, "\x00\ud800 word" * 2_000)
+    told = {"category": category, "name": book["name"], "data": book, "metadata": book, "profile": book}
+    one = streams.uid()
+    events = [streams.scope(end, one, streams.uid(), at, **told) for at, end in enumerate(("start", "end"))]
+    events += [streams.mark(name, one, 3, book) for name in ("relay.rewrite", "llm.chunk", "other")]
+    lines = record(*[json.dumps(event).encode() for event in events])
+    assert [line.error for line in lines] == [None] * 5
+
+
 def test_equal_events_are_duplicates_however_they_are_written(record: Record) -> None:
     event = streams.scope("start", streams.uid(), None, 1, data={"b": 1, "a": [1.5, 10**30]})
     spaced = json.dumps(dict(reversed(event.items())), indent=1).replace("\n", " ").encode()

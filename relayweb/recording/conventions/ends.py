@@ -31,6 +31,8 @@ from relayweb.recording.conventions.shapes import (
 )
 from relayweb.recording.usage import UNKNOWN, Usage, merge, read_usage
 
+_LONGEST_OUTCOME = 64  # as its column, which on PostgreSQL takes no more
+
 
 class EndFacts(msgspec.Struct, frozen=True):
     """What an end event says. `status` is the event's own; see `settle` for what streams and marks add."""
@@ -71,7 +73,7 @@ def read_end(
         error = None
         if category == "guardrail" and (error := read_block(data)):
             status = "blocked"
-    end = EndFacts(status=status, outcome=text_or_none(outcome), error=error, ttft_us=_ttft(profile))
+    end = EndFacts(status=status, outcome=text_or_none(outcome, _LONGEST_OUTCOME), error=error, ttft_us=_ttft(profile))
     return _read_answer(end, api_mode, name, data, metadata, profile) if category == "llm" else end
 
 
