@@ -56,7 +56,11 @@ PEERS = (
     ),
     Peer(
         "mlflow",
-        ("-m", "mlflow", "server", "--backend-store-uri", "sqlite:///{home}/mlflow.db", "--port", "{port}"),
+        # One worker: of several the first would answer while the others still start, and drop what came to them.
+        (
+            *("-m", "mlflow", "server", "--backend-store-uri", "sqlite:///{home}/mlflow.db"),
+            *("--port", "{port}", "--workers", "1"),
+        ),
         {},
         {"x-mlflow-experiment-id": "0"},
         "/health",

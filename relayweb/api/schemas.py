@@ -142,6 +142,7 @@ class TurnWithTree(Turn):
 class TurnPage(Schema):
     turns: list[Turn]
     next: str | None = Field(description="`cursor` of the next page; null at the end.")
+    notes: list[str] = Field([], description="Where a text search looked at less than all, and how to go on.")
 
 
 class Session(Schema):

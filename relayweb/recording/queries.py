@@ -91,14 +91,15 @@ def turns(
         cursor: `next` of the page before.
 
     Returns:
-        `{"turns": [Turn], "next": cursor or None}`.
+        `{"turns": [Turn], "next": cursor or None, "notes": [what the answer leaves out, if anything]}`.
 
     Raises:
         QueryError: the query cannot be read. CursorError: the cursor is not one of ours.
     """
-    found = turns_matching(parse(q, now=now) if isinstance(q, str) else q)
+    notes: list[str] = []
+    found = turns_matching(parse(q, now=now) if isinstance(q, str) else q, notes)
     page, following = _page(found, limit, cursor)
-    return {"turns": as_turns(page), "next": following}
+    return {"turns": as_turns(page), "next": following, "notes": notes}
 
 
 def _page(found: QuerySet[Any], limit: int, cursor: str | None) -> tuple[list[Row], str | None]:

@@ -20,7 +20,7 @@ from django.db.models.expressions import RawSQL
 
 from relayweb.recording import rhythm, search_index, stored
 from relayweb.recording.models import Ledger, Scope
-from relayweb.recording.search_index import normal
+from relayweb.recording.search_words import WORD, normal, stands_alone, terms
 from relayweb.recording.stored import Reader
 from relayweb.recording.writer import writer
 
@@ -31,50 +31,68 @@ MAX_CHECKED = 500
 MAX_UNINDEXED = 2_000
 """Events searched by reading them, the newest."""
 
-_WORDS = re.compile(r"[^\W_]+\*?")
-
 
 class Wanted:
-    """One search: words that must all be there, and the phrase they must form."""
+    """One search: terms that must all be there, and the phrase they must form."""
 
     def __init__(self, text: str) -> None:
-        self.words = _WORDS.findall(normal(search_index.words(text) if "*" not in text else text))
-        self.phrase = normal(text)
-        self.is_word = self.words == [self.phrase]
+        phrase = normal(text)
+        self.stem = phrase.rstrip("*")
+        self.terms = terms(self.stem)
+        words = WORD.findall(self.stem)
+        ends = bool(words) and self.stem.endswith(words[-1]) and stands_alone(words[-1])
+        self.prefix = words[-1] if phrase != self.stem and ends else None
+        """The word of which only the beginning is known."""
+        self.is_term = self.terms == [self.stem] or (len(self.stem) == 1 and len(self.terms) == 1)
+        """Whether the index alone can tell."""
+        whole = r"(?<![^\W_])" + re.escape(self.stem) + ("" if self.prefix else r"(?![^\W_])")
+        self._word = re.compile(whole) if self.is_term and stands_alone(self.stem) else None
 
     def match(self) -> str:
         """In the index's own language."""
         if connection.vendor == "postgresql":
-            words = [w.rstrip("*")[: search_index.MAX_WORD] + ("*" if w.endswith("*") else "") for w in self.words]
-            return " & ".join(f"'{w.rstrip('*')}'" + (":*" if w.endswith("*") else "") for w in words)
-        return " AND ".join(f'"{w.rstrip("*")}"' + ("*" if w.endswith("*") else "") for w in self.words)
+            cut = ((t[: search_index.MAX_WORD], ":*" if t == self.prefix else "") for t in self.terms)
+            return " & ".join(f"'{term}'{star}" for term, star in cut)
+        return " AND ".join(f'"{term}"' + ("*" if term == self.prefix else "") for term in self.terms)
 
     def holds(self, text: str) -> bool:
         """Whether a text holds the phrase; a single word must stand alone unless it ends in `*`."""
         text = normal(text)
-        if not self.is_word:
-            return self.phrase.rstrip("*") in text
-        stem = self.phrase.rstrip("*")
-        return re.search(rf"\b{re.escape(stem)}" + ("" if self.phrase.endswith("*") else r"\b"), text) is not None
+        return self.stem in text if self._word is None else self._word.search(text) is not None
 
 
-def turns_saying(text: str) -> Q:
+def turns_saying(text: str, notes: list[str]) -> Q:
     """Turns in which somebody said this.
 
-    Signs without a letter or figure are in no index: they are looked for in what was asked and in the newest events.
+    Args:
+        notes: is told where the answer may be less than all, or more, and how to go on.
     """
     wanted = Wanted(text)
-    if not wanted.phrase.strip("*"):
+    if not text.strip(" *"):
         return Q(uuid__isnull=False)
-    newest = Ledger.objects.values_list("seq", flat=True).first() or 0
-    if not wanted.words:
-        said = Scope.objects.filter(uuid__in=list(_read(wanted, 0))).values("turn_uuid")
-        return Q(asked__icontains=text) | Q(uuid__in=said)
-    scopes = Q(uuid__in=_indexed(wanted))
-    reached = search_index.reached()
-    if reached < newest and (fresh := list(_read(wanted, max(reached, newest - 4 * MAX_UNINDEXED)))):
+    if not wanted.terms:
+        notes.append(f"“{text}” has no letter, figure or sign that can be looked for")
+        return Q(uuid__isnull=True)
+    if text.startswith("*") and wanted.prefix != wanted.stem and "*" not in wanted.stem[1:]:
+        notes.append(f"“{text}”: the * before it was taken as a sign; only ends of words can be left open, as in fix*")
+    scopes = Q(uuid__in=_indexed(wanted, notes))
+    if fresh := _unindexed(wanted, notes):
         scopes |= Q(uuid__in=fresh)
     return Q(uuid__in=Scope.objects.filter(scopes).values("turn_uuid"))
+
+
+def _unindexed(wanted: Wanted, notes: list[str]) -> list[UUID]:
+    """Scopes that say this in an event that the index has not reached yet, of the newest `MAX_UNINDEXED`."""
+    newest = Ledger.objects.values_list("seq", flat=True).first() or 0
+    reached = search_index.reached()
+    if reached >= newest:
+        return []
+    if search_index.following(reached).values("seq")[MAX_UNINDEXED : MAX_UNINDEXED + 1]:
+        notes.append(
+            f"the full-text index is being made; of what it has not reached the newest {MAX_UNINDEXED} events were "
+            "looked through. Ask again in a while"
+        )
+    return list(_read(wanted, reached))
 
 
 _MATCH = {
@@ -83,15 +101,20 @@ _MATCH = {
 }
 
 
-def _indexed(wanted: Wanted) -> Any:
+def _indexed(wanted: Wanted, notes: list[str]) -> Any:
     """Scopes that speak a document with these words: a subquery, or their uuids where a phrase had to be checked."""
     documents = f"SELECT rowid FROM recording_search WHERE {_MATCH[connection.vendor]}"
-    if wanted.is_word:
+    if wanted.is_term:
         return RawSQL(f"SELECT scope_uuid FROM recording_mention WHERE doc IN ({documents})", [wanted.match()])  # noqa: S611
     with connection.cursor() as cursor:
         cursor.execute(documents, [wanted.match()])
         found = sorted((number for (number,) in cursor.fetchall()), key=abs, reverse=True)
     checked = [number for number, text in search_index.texts_of(found[:MAX_CHECKED], Reader()) if wanted.holds(text)]
+    if len(found) > MAX_CHECKED:
+        notes.append(
+            f"{len(found)} texts hold all parts of “{wanted.stem}”; whether they stand together was looked up in the "
+            f"newest {MAX_CHECKED} and taken for granted in older ones. A further word in the quotes narrows it down"
+        )
     numbers = ", ".join(map(str, checked + found[MAX_CHECKED:])) or "NULL"
     return RawSQL(f"SELECT scope_uuid FROM recording_mention WHERE doc IN ({numbers})", [])  # noqa: S611
 

@@ -1,15 +1,14 @@
 """The full-text index over recorded messages: SQLite FTS5 or PostgreSQL tsvector, each unique message indexed once.
 
-A document is a content of the store (its number) or what stands in an event itself (minus its number). A mention says
-which attempt spoke it: answers, the messages since the user's last one, and history that nobody spoke before; history
-that a request only repeats is not mentioned again. The SQLite index holds no positions, which would triple it: phrases
-are checked on the texts found.
+What is searched for are the terms of `search_words`. A document is a content of the store (its number) or what stands
+in an event itself (minus its number). A mention says which attempt spoke it: answers, the messages since the user's
+last one, and history that nobody spoke before; history that a request only repeats is not mentioned again. The SQLite
+index holds no positions, which would triple it: phrases are checked on the texts found.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
@@ -20,15 +19,16 @@ from relayweb.recording import encoding, stored
 from relayweb.recording.compression import EVENT
 from relayweb.recording.models import Event, Ledger
 from relayweb.recording.recent import Recent
+from relayweb.recording.search_words import MAX_TEXT, split, words
 from relayweb.recording.stored import Reader
 
 BATCH = 200  # events of one transaction
-MAX_TEXT = 200_000  # characters of one document
 _LOCK = 0x696E646578  # of the process that indexes, on PostgreSQL
 MAX_WORD = 255  # characters of one word that count
 
-_CJK = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af])")
-WORD = re.compile(r"[^\W_]+")
+FORMAT = 2
+"""Of what is in the index; one of another format is made anew."""
+
 _HOLE = re.compile(rb"\0(?:(c)|[upr]|t..)", re.DOTALL)
 _LISTS = ("messages", "input", "contents")
 _SILENT = frozenset(
@@ -53,24 +53,6 @@ def spoken(value: Any) -> Iterator[str]:
                 stack += [value[name] for name in reversed(value) if name not in _SILENT]
         elif isinstance(value, list):
             stack += reversed(value)
-
-
-def normal(text: str) -> str:
-    """Text as it is compared: small letters, no accents, single spaces."""
-    if not text.isascii():
-        decomposed = unicodedata.normalize("NFKD", text)
-        text = "".join(c for c in decomposed if not unicodedata.combining(c))
-    return " ".join(text.casefold().split())
-
-
-def words(text: str) -> str:
-    """Text as it is indexed, words split alike by every database: letters and figures in one word, all else between.
-
-    Each ideograph is a word of its own, since no space tells where a word ends.
-    """
-    if text.isascii():
-        return text.replace("\0", " ")
-    return " ".join(WORD.findall(_CJK.sub(r" \1 ", normal(text))))
 
 
 # What an event says -------------------------------------------------------------------------------------------------
@@ -160,7 +142,7 @@ class _Indexed:
     """Contents known to be in the index, so that a long history costs no look-up each time it is repeated."""
 
     def __init__(self) -> None:
-        self.recent: Recent[int, bool] = Recent(200_000)
+        self.recent: Recent[int, bool] = Recent(50_000, "indexed_contents")
         self.epoch = -1
 
     def unknown(self, numbers: set[int]) -> set[int]:
@@ -193,6 +175,10 @@ def reached() -> int:
     return int(next(iter(_fetch("SELECT seq FROM recording_searchstate WHERE id = 1")), (0,))[0])
 
 
+def _is_current() -> bool:
+    return _fetch("SELECT seq FROM recording_searchstate WHERE id = 2") == [(FORMAT,)]
+
+
 def catch_up(limit: int = BATCH) -> bool:
     """Index the next events of the log; returns whether there may be more.
 
@@ -208,7 +194,7 @@ def catch_up(limit: int = BATCH) -> bool:
 def _catch_up(limit: int) -> bool:
     after = reached()
     newest = Ledger.objects.values_list("seq", flat=True).first() or 0
-    if after > newest:  # the record is another one than the index was made from
+    if after > newest or not _is_current():  # of another record, or in another form
         clear()
         after = 0
     events = list(following(after)[:limit])
@@ -262,7 +248,7 @@ def _insert(documents: dict[int, str], mentions: list[tuple[int, UUID]]) -> None
     texts: list[tuple[int, Any]] = _given(documents.items())
     if connection.vendor == "postgresql":
         # Not by PostgreSQL's own parser, which keeps URLs, e-mail addresses and numbers with signs in one piece.
-        texts = [(number, sorted({word[:MAX_WORD] for word in WORD.findall(text.lower())})) for number, text in texts]
+        texts = [(number, sorted({word[:MAX_WORD] for word in split(text)})) for number, text in texts]
         add = (
             "INSERT INTO recording_search (rowid, words) VALUES (%s, array_to_tsvector(%s::text[])) "
             "ON CONFLICT DO NOTHING"
@@ -277,7 +263,7 @@ def _insert(documents: dict[int, str], mentions: list[tuple[int, UUID]]) -> None
 
 
 def _given(documents: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
-    return [(number, words(text)[:MAX_TEXT]) for number, text in documents if text.strip()]
+    return [(number, words(text)) for number, text in documents if text.strip()]
 
 
 def as_parameter(uuid: UUID) -> Any:
@@ -313,6 +299,8 @@ def forget(contents: Iterable[int], events: Iterable[int]) -> None:
 
     An index without a copy of the texts must be told what to take out.
     """
+    if not _is_current():
+        clear()
     numbers = [*contents, *(-seq for seq in events)]
     for some in (numbers[at : at + 500] for at in range(0, len(numbers), 500)):
         marks = ", ".join(["%s"] * len(some))
@@ -335,5 +323,6 @@ def clear() -> None:
     else:
         _execute("INSERT INTO recording_search (recording_search) VALUES ('delete-all')")
     _execute("DELETE FROM recording_mention")
-    _execute("UPDATE recording_searchstate SET seq = 0 WHERE id = 1")
+    _execute("DELETE FROM recording_searchstate")
+    _execute("INSERT INTO recording_searchstate (id, seq) VALUES (1, 0), (2, %s)", [FORMAT])
     _indexed.epoch = -1

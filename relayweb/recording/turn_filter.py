@@ -50,11 +50,18 @@ def like_pattern(glob: str) -> str:
     return escaped.replace("*", "%").replace("?", "_").replace("\0", "")
 
 
-def turns_matching(query: Query) -> QuerySet[Scope]:
-    """The turns of the list that a query names, in no order yet. A turn that two processes saw is listed once."""
+def turns_matching(query: Query, notes: list[str] | None = None) -> QuerySet[Scope]:
+    """The turns of the list that a query names, in no order yet. A turn that two processes saw is listed once.
+
+    Args:
+        notes: is told what a reader should know of the answer (see `search.turns_saying`).
+    """
+    notes = [] if notes is None else notes
     found = Turn.objects.filter(joined_uuid__isnull=True)
     if query.terms:
-        found = found.annotate(duration_us=_DURATION).filter(reduce(and_, map(_condition, query.terms)))
+        found = found.annotate(duration_us=_DURATION).filter(
+            reduce(and_, (_condition(term, notes) for term in query.terms))
+        )
     return found
 
 
@@ -92,9 +99,9 @@ _IS = {
 }
 
 
-def _condition(term: Term) -> Q:
+def _condition(term: Term, notes: list[str]) -> Q:
     if isinstance(term, Text):
-        condition = _says(term.text)
+        condition = search.turns_saying(term.text, notes)
     elif isinstance(term, Compare):
         condition = _compare(term)
     else:
@@ -220,10 +227,6 @@ def _ran(pattern: str, told: Q) -> Q:
         return Q(uuid__in=set(Scope.objects.filter(uuid__in=few).values_list("turn_uuid", flat=True)))
     # By pattern, or SQLite would go through all of that key for each attempt.
     return _holding(Scope.objects.filter(Exists(ran.filter(attempt_uuid=OuterRef("uuid")))))
-
-
-def _says(text: str) -> Q:
-    return search.turns_saying(text)
 
 
 _FIELDS: dict[str, Callable[[str], Q]] = {

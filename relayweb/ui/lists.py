@@ -42,6 +42,7 @@ def turns(request: HttpRequest) -> HttpResponse:
     context |= {
         "chips": search.chips(q),
         "turns": found,
+        "notes": page["notes"],
         "largest": largest(found),
         "next": search.href(q, cursor=page["next"]) if page["next"] else "",
         "newest": search.href(q),

@@ -77,6 +77,61 @@ def test_messages_are_found_by_word_prefix_and_phrase(said, q, sessions):
     assert found(q) == sessions
 
 
+SPOKEN = {
+    "signs": "all tests pass ✅ and x != y => done; price: $5 (≈ 4 €)",
+    "emoji": "family 👨‍👩‍👧 and a heart ❤️ for C++",
+    "hangul": "한국어 문서를 읽습니다",
+    "thai": "ภาษาไทยไม่มีช่องว่าง",
+    "rare": "𠮷野家で食べる",
+    "signature": "a signature of sign2705",
+}
+
+
+@pytest.mark.parametrize("moment", ["indexed", "not yet indexed"])
+def test_signs_and_scripts_without_spaces_are_found_however_old(moment, monkeypatch):
+    for at, (session, text) in enumerate(SPOKEN.items()):
+        say(session, text, "ok", start=at * 10_000)
+    if moment == "indexed":
+        index()
+        monkeypatch.setattr(search, "MAX_UNINDEXED", 0)
+    searches = {
+        **{"✅": {"signs"}, '"!="': {"signs"}, '"=> done"': {"signs"}, "€": {"signs"}, '"$5"': {"signs"}, "☃": set()},
+        **{"👩": {"emoji"}, "👨‍👩‍👧": {"emoji"}, "❤": {"emoji"}, "❤️": {"emoji"}, '"C++"': {"emoji"}, "c": {"emoji"}},
+        **{"국": {"hangul"}, "국어": {"hangul"}, "읽습*": {"hangul"}, "어국": set()},
+        **{"ไทย": {"thai"}, "ช่อง": {"thai"}, "𠮷": {"rare"}, "野家": {"rare"}, "べ": {"rare"}},
+        **{"sign*": {"signature"}, "sign2705": {"signature"}, "sign": set()},
+    }
+    assert {q: found(q) for q in searches} == searches
+
+
+def test_an_index_of_an_older_form_is_made_anew():
+    say("a", "all is well ✅", "ok")
+    index()
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM recording_searchstate WHERE id = 2")
+        cursor.execute("DELETE FROM recording_mention")
+    index()
+    assert found("✅") == found("well") == {"a"}
+
+
+def test_an_answer_says_where_it_looked_at_less_than_all(monkeypatch):
+    for i in range(3):
+        say(f"s-{i}", f"number {i} of the lazy dogs that sleep in the warm sun", "ok", start=i * 10_000)
+
+    def notes(q):
+        return queries.turns(q)["notes"]
+
+    monkeypatch.setattr(search, "MAX_UNINDEXED", 2)
+    assert ["the newest 2 events" in note for note in notes("dogs")] == [True]
+    index()
+    assert notes("dogs") == notes('"lazy dogs"') == notes("do*") == []
+    monkeypatch.setattr(search, "MAX_CHECKED", 2)
+    assert ["newest 2" in note for note in notes('"lazy dogs"')] == [True]
+    assert ["ends of words" in note for note in notes("*ogs")] == [True]
+    assert found("*ogs") == set()
+    assert ["no letter" in note for note in notes('"\u0301"')] == [True]
+
+
 def test_the_same_words_in_two_turns_find_both():
     for i in range(3):
         say(
