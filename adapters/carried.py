@@ -11,38 +11,54 @@ from adapters.json_values import frozen, overlay
 
 
 class Carried:
-    """A body as Relay carries it: escaped and redacted. `annotation` is None where the native codec refuses it.
+    """A body as Relay carries it: escaped and redacted.
 
     `native` is a codec of Relay, None for a wire format Relay does not know. Relay converts slowly (20 µs a KB), so
-    each copy is given to it once.
+    each copy is given to it once, and not before somebody asks.
     """
 
-    __slots__ = ("_compared", "_frozen", "_headers", "_native", "_request", "_seen", "annotation", "body", "exact")
+    __slots__ = (
+        "_annotation",
+        "_compared",
+        "_decoded",
+        "_frozen",
+        "_headers",
+        "_native",
+        "_request",
+        "_seen",
+        "body",
+        "exact",
+    )
 
     def __init__(self, native: Any | None, body: dict[str, Any], headers: Mapping[str, Any]) -> None:
         self.body = body
         self.exact = True  # whether the annotation says what the body says
-        self.annotation: Any | None = None
         self._native = native
-        self._headers = dict(headers)
+        self._headers = headers
         self._request: nemo_relay.LLMRequest | None = None
         self._frozen: bytes | None = None
         self._compared: Any = None  # the last value that was found to be this body
         self._seen: nemo_relay.LLMRequest | None = None  # what the annotation was decoded from
-        if native is None:
-            return
-        self._decode(self.request(headers))
-        if self.annotation is None and any(v is None for v in body.values()):
-            # The codecs refuse `tools: null` and the like (R69).
-            self._decode(nemo_relay.LLMRequest({}, {k: v for k, v in body.items() if v is not None}))
+        self._annotation: Any | None = None
+        self._decoded = native is None
+
+    @property
+    def annotation(self) -> Any | None:
+        """The body as the native codec sees it, None where it refuses it."""
+        if not self._decoded:
+            self._decode(self.request(self._headers))
+            if self._annotation is None and any(v is None for v in self.body.values()):
+                # The codecs refuse `tools: null` and the like (R69).
+                self._decode(nemo_relay.LLMRequest({}, {k: v for k, v in self.body.items() if v is not None}))
+        return self._annotation
 
     def _decode(self, seen: nemo_relay.LLMRequest) -> None:
         assert self._native is not None
-        self._seen = seen
+        self._seen, self._decoded = seen, True
         try:
-            self.annotation = self._native.decode(seen)
+            self._annotation = self._native.decode(seen)
         except Exception:  # the codec refuses real bodies; the call then runs without one
-            self.annotation = None
+            self._annotation = None
 
     def stand_in(self, empty: Mapping[str, Any]) -> None:
         """Gives a body that the codec cannot hold an annotation that says nothing, where Relay insists on one.
@@ -56,7 +72,7 @@ class Carried:
     def request(self, headers: Mapping[str, Any]) -> nemo_relay.LLMRequest:
         """Relay's request with this body."""
         if self._request is None:
-            self._headers, self._request = dict(headers), nemo_relay.LLMRequest(headers, self.body)
+            self._headers, self._request = headers, nemo_relay.LLMRequest(headers, self.body)
         if headers == self._headers:
             return self._request
         return nemo_relay.LLMRequest(headers, self.body)

@@ -37,7 +37,10 @@ __all__ = [
 
 NAME = "relayweb.rules"
 PRIORITY = 0
-_REQUEST_INTERCEPTS = {runtime_registrations.RuntimeRegistrationKind.LLM_REQUEST_INTERCEPT}
+_LOOK_AT_REQUESTS = {
+    runtime_registrations.RuntimeRegistrationKind.LLM_REQUEST_INTERCEPT,
+    runtime_registrations.RuntimeRegistrationKind.LLM_CONDITIONAL_EXECUTION_GUARDRAIL,
+}
 
 _lock = threading.Lock()
 _registered = False
@@ -55,20 +58,21 @@ def ensure_dispatcher() -> None:
 
 
 def prepare(call: wire.ProviderCall) -> None:
-    """Registers our intercept where this call needs it; attempts call this before they go to Relay.
+    """Runs the rules over this call, or sees to it that our intercept will; attempts do so before they go to Relay.
 
-    Relay's dispatch costs a switch of threads, about 0.2 ms. A call whose codec is ours runs the rules without it, when
-    Relay first asks for the body. It takes the dispatch to have an order among intercepts, where there are others, and
-    to change or redact what Relay has of a call without a codec.
+    Relay's dispatch costs a switch of threads, about 0.2 ms, and a second copy of the body. It is needed only for an
+    order among intercepts, where there are others, and for guardrails, which see what the app gave.
     """
-    if not _registered and current().rules and (call.codec is None or _others()):
+    rule_set = current()
+    if not _registered and (not rule_set.rules or not _others()):
+        call.run_rules(rule_set)
+    else:
         ensure_dispatcher()
-    call.alone = not _registered
 
 
 def _others() -> bool:
-    """Whether anybody else has a request intercept in Relay."""
-    return bool(runtime_registrations.list_runtime_registrations(_REQUEST_INTERCEPTS))
+    """Whether anybody else in Relay looks at requests before they go out."""
+    return bool(runtime_registrations.list_runtime_registrations(_LOOK_AT_REQUESTS))
 
 
 def dispatch(

@@ -163,10 +163,10 @@ def _diff(a: Any, b: Any, path: str, patch: list[PatchOp]) -> None:
 def _diff_list(a: list[Any], b: list[Any], path: str, patch: list[PatchOp]) -> None:
     shorter = min(len(a), len(b))
     head = 0
-    while head < shorter and same(a[head], b[head]):
+    while head < shorter and (a[head] is b[head] or same(a[head], b[head])):
         head += 1
     tail = 0
-    while tail < shorter - head and same(a[-1 - tail], b[-1 - tail]):
+    while tail < shorter - head and (a[-1 - tail] is b[-1 - tail] or same(a[-1 - tail], b[-1 - tail])):
         tail += 1
     old, new = a[head : len(a) - tail], b[head : len(b) - tail]
     at = head  # index in the list as patched so far

@@ -197,13 +197,10 @@ class Outcome:
         """Whether Relay can hold all that the rules put into the body as it is."""
         return all(stage.plain for stage in self.stages)
 
-    def rewrites(self, sizes: Mapping[int, int] | None = None) -> list[Rewrite]:
-        """The ledger entries, redacted like the bodies and escaped for Relay.
-
-        `sizes` has the sizes of bodies that are known already, by `id`.
-        """
+    def rewrites(self) -> list[Rewrite]:
+        """The ledger entries, redacted like the bodies and escaped for Relay."""
         rewrites: list[Rewrite] = []
-        known = dict(sizes or {})
+        known: dict[int, int] = {}
         for i, stage in enumerate(self.stages):
             for body in (stage.before.body, stage.after.body):
                 if id(body) not in known:

@@ -88,7 +88,6 @@ class ProviderCall:
         self.ruleset: str | None = None
         self.changed = False
         self.flags: set[str] = set()
-        self.alone = False  # whether the rules run without our intercept, as soon as Relay asks for the body
         self._app = {k: v for k, v in request.items() if k not in _ASIDE and not _unset(v)}
         headers = request.get("extra_headers")
         self._app_headers: dict[str, Any] = dict(headers) if isinstance(headers, Mapping) else {}
@@ -104,23 +103,31 @@ class ProviderCall:
         self._given: dict[str, Any] = self._app if carried is self._app else to_json(self._app)
         self._body = self._given  # what the rules and others made of it
         relay_headers = call_headers.carriable(self._headers)
-        self._copy = self._first = Carried(self._native, carried, relay_headers)
-        self.relay_request = self._copy.request(relay_headers)
         self._carries: Mapping[str, Any] = relay_headers  # the headers that Relay has of us
-        self._coded = self._copy.annotation is not None
+        self._carriable = carried
+        self._relay_request: nemo_relay.LLMRequest | None = None
+        self._coded: bool | None = None
+        self._copy = self._first = Carried(self._native, carried, relay_headers)
 
     # -- the codec Relay sees --------------------------------------------------------------------------------------
 
     @property
+    def relay_request(self) -> nemo_relay.LLMRequest:
+        """What Relay is given, the same at all times."""
+        if self._relay_request is None:
+            self._relay_request = self._copy.request(self._carries)
+        return self._relay_request
+
+    @property
     def codec(self) -> ProviderCall | None:
         """This object where the native codec takes the body, else None: Relay then carries the body as it is."""
+        if self._coded is None:
+            self._coded = self._copy.annotation is not None
         return self if self._coded else None
 
     def decode(self, request: nemo_relay.LLMRequest) -> Any:
         """Relay's annotation of the body: redacted from the start, since Relay records the one it ends up with."""
-        if self.ruleset is None and self.alone:
-            self._carries = {**request.headers, **self._run(rules.current(), self._copy.body, request.headers)}
-        elif self.ruleset is None:
+        if self.ruleset is None:
             self._redact_early()
         return self._copy.annotation
 
@@ -140,15 +147,13 @@ class ProviderCall:
         if copy is self._first and not self._codec_failed:
             with contextlib.suppress(Exception):  # _changed_by says what is wrong
                 unchanged = copy.readdressed(annotation, original)
-            if unchanged is not None and self._headers is self._app_headers and self.ruleset is not None:
+            if unchanged is not None and self.ruleset is not None:
                 return unchanged
         body = self._changed_by(annotation) if unchanged is None else copy.body
         if self.ruleset is None:  # an intercept of the host broke the chain before ours
             headers = self._run(rules.current(), body, headers)
             body = self._copy.body
             self._carries = {**original.headers, **headers}  # Relay lays the headers of the answer over its own
-        elif self.alone:
-            headers = call_headers.merged(headers, self._app_headers, self._headers)
         if unchanged is not None and self._copy is copy and headers == original.headers:
             return unchanged
         carried = self._copy if body is self._copy.body else Carried(None, body, headers)
@@ -165,6 +170,13 @@ class ProviderCall:
 
     # -- rules -----------------------------------------------------------------------------------------------------
 
+    def run_rules(self, rule_set: RuleSet) -> None:
+        """Runs the rules before Relay is given the call: it is given what they made of it."""
+        if rule_set.rules:
+            self._carries = self._run(rule_set, self._copy.body, self._carries)
+            self._first = self._copy
+        self.ruleset = rule_set.etag
+
     def dispatch(
         self, rule_set: RuleSet, name: str, request: nemo_relay.LLMRequest, annotation: Any | None
     ) -> nemo_relay.LLMRequestInterceptOutcome | None:
@@ -173,7 +185,7 @@ class ProviderCall:
         None when the request is not this call, on its way for the first time: a guardrail or the provider's callback
         may itself call a model through Relay, in our context.
         """
-        if self.ruleset is not None or name != self.operation or (annotation is not None) != self._coded:
+        if self.ruleset is not None or name != self.operation or (annotation is None) != (self.codec is None):
             return None
         if annotation is None:
             before = request.content
@@ -205,9 +217,6 @@ class ProviderCall:
     def _ruled(self, rule_set: RuleSet, content: Any, headers: Mapping[str, Any]) -> dict[str, Any]:
         ours, carried = self._headers, self._copy.body
         names, changed = self._take(content, headers)
-        if not rule_set.rules and not names and changed is None:
-            self.ruleset = rule_set.etag
-            return dict(headers)
         outcome = rules.run(rule_set, self._body, self.facts, self._headers)
         self.ruleset, self.decision, self._redactors = outcome.etag, outcome.decision, outcome.redactors
         if not outcome.stages and not names and changed is None:
@@ -215,8 +224,7 @@ class ProviderCall:
         if names or changed is not None:
             pair = redacted(carried, self._redactors), redacted(changed or carried, self._redactors)
             self.rewrites.append(_foreign(len(self.rewrites), names, *pair, outcome.etag))
-        known = {id(self._given): len(self._first.frozen)} if self._first.body is self._given else {}
-        for rewrite in outcome.rewrites(known):
+        for rewrite in outcome.rewrites():
             rewrite["position"] = len(self.rewrites)
             self.rewrites.append(rewrite)
         self._headers = {k: v for k, v in outcome.draft.headers.items() if v is not None}
@@ -243,8 +251,9 @@ class ProviderCall:
     def _carry(self, body: dict[str, Any], headers: Mapping[str, Any], *, plain: bool = False) -> None:
         """Makes Relay's copy anew: redacted, since Relay records what it carries, and escaped unless it is `plain`."""
         carried, self.escaped = (body, []) if plain else escape(body)
-        self._copy = Carried(self._native if self._coded else None, carried, headers)
-        if self._coded and self._copy.annotation is None and self._wire is not None:
+        given = self._relay_request is not None
+        self._copy = Carried(self._native if not given or self.codec else None, carried, headers)
+        if given and self.codec and self._copy.annotation is None and self._wire is not None:
             self._copy.stand_in(self._wire.empty)
 
     def _take(self, content: Any, headers: Mapping[str, Any]) -> tuple[list[str], dict[str, Any] | None]:
@@ -328,7 +337,7 @@ class ProviderCall:
         """Data of `relay.request`, empty when the llm scope's start says all; `exact` where it says our copy."""
         mark: Request = {}
         if self._body is not self._given:
-            app = escape(redacted(self._given, self._redactors))[0] if self._redactors else self._first.body
+            app = escape(redacted(self._given, self._redactors))[0] if self._redactors else self._carriable
             if not exact:
                 mark["app"] = app
             elif patch := json_patch.diff(self._copy.body, app):

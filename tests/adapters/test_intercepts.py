@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -16,6 +15,8 @@ from adapters import intercepts, marks, relay_llm
 from adapters.intercepts import RuleSet
 from adapters.wire import ProviderCall
 from tests.adapters.relay_calls import MODES, body, dispatched, intercept, passing, rules, run, text
+
+COOL = {"key": "cool", "action": {"type": "set_parameters", "parameters": {"temperature": 0.125}}}
 
 
 def numbered(n: int) -> RuleSet:
@@ -287,9 +288,9 @@ def test_rules_do_without_our_intercept_where_there_is_no_other(unregistered: No
     assert marks_under == [(name, attempt["uuid"]) for name in ("relay.rewrite", "relay.rewrite", "relay.request")]
 
 
-@pytest.mark.parametrize("api_mode", ["chat_completions", "own"])
-def test_our_intercept_comes_where_the_order_or_a_call_without_codec_asks_for_it(
-    unregistered: None, talk: Any, api_mode: str
+@pytest.mark.parametrize(("priority", "seen"), [(-5, [1]), (5, [0.125])])
+def test_our_intercept_comes_where_another_asks_for_an_order(
+    unregistered: None, talk: Any, priority: int, seen: list[float]
 ) -> None:
     order: list[float] = []
 
@@ -297,15 +298,33 @@ def test_our_intercept_comes_where_the_order_or_a_call_without_codec_asks_for_it
         order.append(annotation.params["temperature"])
         return headers, content
 
-    cool = {"key": "cool", "action": {"type": "set_parameters", "parameters": {"temperature": 0.125}}}
-    previous = intercepts.swap(RuleSet.parse([cool]))
+    with rules(COOL), intercept("host", priority, passing(host)):
+        managed(body("chat_completions", temperature=1), [])
+    assert intercepts.NAME in registrations() and order == seen
+
+
+def test_a_guardrail_of_the_hosts_sees_what_the_app_gave(unregistered: None, talk: Any) -> None:
+    seen: list[float] = []
+    sent: list[Any] = []
+    nemo_relay.guardrails.register_llm_conditional_execution(
+        "host", 0, lambda request: seen.append(request.content["temperature"])
+    )
     try:
-        with intercept("host", 5, passing(host)) if api_mode == "chat_completions" else contextlib.nullcontext():
-            managed(body("chat_completions"), [], api_mode)
+        with rules(COOL):
+            managed(body("chat_completions", temperature=1), sent)
     finally:
-        intercepts.swap(previous)
-    assert intercepts.NAME in registrations()
-    assert order == ([0.125] if api_mode == "chat_completions" else [])
+        nemo_relay.guardrails.deregister_llm_conditional_execution("host")
+    assert seen == [1] and sent[0]["temperature"] == 0.125 and intercepts.NAME in registrations()
+
+
+def test_a_call_without_a_codec_does_without_our_intercept(unregistered: None, talk: Any, events: Any) -> None:
+    sent: list[Any] = []
+    with rules(COOL):
+        managed(body("chat_completions"), sent, "own")
+    (attempt,) = events.attempts()
+    assert sent[0]["temperature"] == attempt["data"]["content"]["temperature"] == 0.125
+    assert intercepts.NAME not in registrations()
+    assert [m["data"]["key"] for m in events.marks("relay.rewrite")] == ["cool"]
 
 
 def test_what_a_hosts_intercept_changes_is_in_the_ledger_without_ours(
