@@ -10,3 +10,5 @@ urlpatterns = [
     path("", include("relayweb.api.urls")),
     path("", include("relayweb.ui.urls")),
 ]
+
+handler400 = "relayweb.access.views.bad_request"

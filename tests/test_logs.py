@@ -27,6 +27,19 @@ def test_what_looks_like_a_credential_is_masked_wherever_it_comes_from(formatter
     assert "abcdefgh" not in said and said.count("[masked]") >= 2
 
 
+@pytest.mark.parametrize("formatter", [Line(), Json()])
+def test_what_a_stranger_sends_wrong_is_one_line(formatter: logging.Formatter) -> None:
+    refused = record("too many fields", ValueError("x"))
+    refused.name = "django.security.TooManyFieldsSent"
+    assert "Traceback" not in formatter.format(refused) and "too many fields" in formatter.format(refused)
+
+
+def test_a_token_in_an_odd_place_of_a_path_is_masked_in_fields_too() -> None:
+    answered = record("an answer")
+    answered.fields = {"route": f"/gw/rw_gateway_{'a' * 43}/v1/models", "status": 404}
+    assert "aaaa" not in Json().format(answered)
+
+
 def test_the_log_can_be_read_by_machines(serve: Callable[..., Served]) -> None:
     served = serve(RELAYWEB_LOG="json")
     token = served.token("gateway")

@@ -22,9 +22,13 @@ _FETCHED = re.compile(r"^/(ingest/|healthz|static/|turns/rows/|turns/[^/]+/.)")
 _UNPRINTABLE = re.compile(r"[^!-~]")
 
 
+_LONGEST = 300
+
+
 def route(path: str) -> str:
     """A path on one line, without the secrets people and agents put into it; the query is not part of it."""
-    return _SECRETS.sub(r"\1/***", _UNPRINTABLE.sub("?", path))
+    shown = _SECRETS.sub(r"\1/***", _UNPRINTABLE.sub("?", path))
+    return shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "…"
 
 
 class Repeats:

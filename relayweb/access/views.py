@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from typing import Any
 
 from django.conf import settings
@@ -12,6 +13,7 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
@@ -46,8 +48,15 @@ class Login(LoginView):
         return super().form_invalid(form)
 
 
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's own page for this looks for the CSRF token in the form, which is what could not be read."""
+    return HttpResponse(render_to_string("400.html"), status=400)
+
+
 def _guesses(request: HttpRequest) -> list[tuple[tuple[str, str], int]]:
-    name, address = request.POST.get("username", "").strip().lower()[:150], request.META.get("REMOTE_ADDR", "")
+    # As the form reads it: full-width letters are the same name, and would be as many more guesses.
+    name = unicodedata.normalize("NFKC", request.POST.get("username", "")[:1000]).strip().casefold()[:150]
+    address = request.META.get("REMOTE_ADDR", "")
     return [((kind, value), WRONG_PASSWORDS[kind]) for kind, value in (("name", name), ("address", address))]
 
 

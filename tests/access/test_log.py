@@ -17,6 +17,7 @@ from relayweb.access.log import Logged, route
         ("/login/secret/", "/login/***/"),
         ("/login/", "/login/"),
         ("/a\nforged line", "/a?forged?line"),
+        ("/" + "a" * 60_000, "/" + "a" * 299 + "…"),
     ],
 )
 def test_routes_are_shown_without_secrets_on_one_line(path: str, shown: str) -> None:

@@ -112,7 +112,8 @@ def test_guessing_is_slowed_down_and_a_held_back_guess_is_not_compared(ada: User
     held_back = guess("correct horse")
     assert held_back.status_code == 429 and 0 < int(held_back["Retry-After"]) <= 900
     assert b"Too many wrong passwords" in held_back.content and b"relayweb login" in held_back.content
-    assert guess("correct horse", name=" ADA").status_code == 429
+    for spelling in (" ADA", "\uff41da", "A\uff24\uff41"):  # the form reads full-width letters as plain ones
+        assert guess("correct horse", name=spelling).status_code == 429
     # The link is no password, and the way in that is left.
     assert client.get(links.create("ada")).status_code == 302
 
@@ -127,3 +128,13 @@ def test_one_address_cannot_try_many_names(ada: User) -> None:
 def test_the_admin_has_no_way_in_of_its_own(client: Client) -> None:
     answer = client.post("/admin/login/?next=/admin/", {"username": "ada", "password": "x"})
     assert answer.status_code == 302 and answer.url.startswith("/login/")
+
+
+@pytest.mark.parametrize("charset", ["utf-7", "utf-16"])
+def test_a_form_in_another_encoding_is_refused_and_is_no_fault_of_ours(charset: str) -> None:
+    kind = f"application/x-www-form-urlencoded; charset={charset}"
+    strict = Client(enforce_csrf_checks=True, raise_request_exception=False)
+    strict.cookies["csrftoken"] = "a" * 32
+    answer = strict.post("/login/", b"username=ada", content_type=kind)
+    assert answer.status_code in (400, 403)
+    assert b"<html" in answer.content
