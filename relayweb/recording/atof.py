@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 MAX_DEPTH: Final = 500
-"""Levels of nesting that are accepted. A line that is deeper is rejected, alone."""
+"""Levels of nesting that are kept. What lies deeper is left out, and a text in its place says how much that was."""
 
 START, END, MARK = 0, 1, 2
 
@@ -77,6 +77,15 @@ def parse(line: bytes) -> Parsed:
     Raises:
         BadEvent: not an event, or one that cannot be recorded.
     """
+    try:
+        return _parse(line)
+    except _TooDeep:
+        event = _parse(_shallow(line))
+        event.replaced_text = True
+        return event
+
+
+def _parse(line: bytes) -> Parsed:
     replaced = False
     surrogates: tuple[tuple[int, bytes], ...] = ()
     if not line.isascii():
@@ -97,9 +106,9 @@ def parse(line: bytes) -> Parsed:
         except msgspec.DecodeError as wrong:
             raise BadEvent(f"not JSON: {wrong}") from None
         except RecursionError:
-            raise BadEvent(_TOO_DEEP) from None
+            raise _TooDeep from None
     if len(line) >= 2 * MAX_DEPTH and is_deeper(line, MAX_DEPTH):
-        raise BadEvent(_TOO_DEEP)
+        raise _TooDeep
     at_ns, style = parse_timestamp(envelope.timestamp)
     return Parsed(
         line=line,
@@ -117,7 +126,38 @@ def parse(line: bytes) -> Parsed:
     )
 
 
-_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+class _TooDeep(BadEvent):
+    def __init__(self) -> None:
+        super().__init__(f"nested deeper than {MAX_DEPTH} levels")
+
+
+_MOST_BRACKETS = 200_000  # of a line that is too deep and yet kept
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z)|[][{}]', re.DOTALL)
+
+
+def _shallow(line: bytes) -> bytes:
+    """A line without what is nested too deep.
+
+    Raises:
+        BadEvent: it would take long.
+    """
+    if line.count(b"[") + line.count(b"{") > _MOST_BRACKETS:
+        raise _TooDeep
+    out: list[bytes] = []
+    depth = kept = start = 0
+    for match in _BRACKETS.finditer(line):
+        sign = match[0][:1]
+        if sign in b"[{":
+            depth += 1
+            if depth == MAX_DEPTH + 1:
+                start = match.start()
+        elif sign in b"]}":
+            if depth == MAX_DEPTH + 1:
+                said = f'"[{match.end() - start} bytes, nested deeper than {MAX_DEPTH} levels, were left out]"'
+                out += (line[kept:start], said.encode())
+                kept = match.end()
+            depth -= 1
+    return b"".join((*out, line[kept:]))
 
 
 def _explain(error: msgspec.ValidationError) -> str:
@@ -188,15 +228,18 @@ def parse_timestamp(value: str | int) -> tuple[int, str | None]:
                 mend = f"it looks like {unit}: multiply it by {by}"
                 raise BadEvent(f"timestamp: {value} µs would be early in 1970, and {mend}, or write RFC 3339")
         if not -_LIMIT <= value * 1000 <= _LIMIT:
-            raise BadEvent(f"timestamp: {value} µs lies outside the years 1678 to 2261")
+            raise _out_of_range(f"{str(value)[:60]} µs")
         return value * 1000, "i"
     try:
         # The form that Relay writes, without the regex.
         if len(value) == 35 and value[29:] == "+00:00" and value[19] == "." and value[10] == "T":
             second, fraction = value[17:19], value[20:29]
             if second.isdigit() and fraction.isdigit() and second < "60":
-                return (_minute(value[:17]) + int(second)) * 1_000_000_000 + int(fraction), "9+"
+                ns = (_minute(value[:17]) + int(second)) * 1_000_000_000 + int(fraction)
+                return (ns, "9+") if -_LIMIT <= ns <= _LIMIT else _parse_rfc3339(value)
         return _parse_rfc3339(value)
+    except BadEvent:
+        raise
     except ValueError:
         raise BadEvent(f"timestamp: {value[:60]!r} is neither RFC 3339 nor whole microseconds") from None
 
@@ -215,9 +258,17 @@ def _parse_rfc3339(value: str) -> tuple[int, str | None]:
         seconds -= (1 if zone[0] == "+" else -1) * (hours * 3600 + minutes * 60)
     ns = seconds * 1_000_000_000 + (999_999_999 if leap else int((digits + "000000000")[:9]))
     if not -_LIMIT <= ns <= _LIMIT:
-        raise BadEvent(f"timestamp: {value} lies outside the years 1678 to 2261")
+        raise _out_of_range(value[:60])
     plain = separator == "T" and not leap and len(digits) <= 9 and zone in ("Z", "+00:00")
     return ns, f"{len(digits)}{zone[0]}" if plain else None
+
+
+def _out_of_range(value: str) -> BadEvent:
+    unset = " It looks like one that was never set." if value.startswith(("0001-", "9999-")) else ""
+    return BadEvent(
+        f"timestamp: {value} lies outside the years 1678 to 2261 of which the record keeps nanoseconds.{unset} "
+        "Send the time at which it happened"
+    )
 
 
 def format_timestamp(at_ns: int, style: str) -> str:

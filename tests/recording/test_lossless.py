@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -93,13 +94,33 @@ def test_invalid_utf8_is_replaced_and_flagged_and_only_there(record: Record) -> 
     assert Scope.objects.get(uuid=good).flag_names == []
 
 
-@pytest.mark.parametrize(("depth", "taken"), [(MAX_DEPTH - 1, True), (MAX_DEPTH, False), (20_000, False)])
-def test_a_line_that_is_too_deep_is_rejected_alone(record: Record, depth: int, taken: bool) -> None:
+@pytest.mark.parametrize("depth", [MAX_DEPTH - 1, MAX_DEPTH, 990, 20_000])
+def test_of_a_line_that_is_too_deep_only_the_depth_is_left_out(record: Record, depth: int) -> None:
+    uuid = streams.uid()
+    start = json.dumps(streams.scope("start", uuid, None, 1, metadata={"half": "\ud800", 'a"[': "]"})).encode()
+    deep = b'{"[\\"":' * (depth - 1) + b"[7]" + b"}" * (depth - 1)
+    line, neighbour = record(start.replace(b'"data": null', b'"data":' + deep), streams.mark("note", None, 1))
+    assert (line.error, neighbour.error) == (None, None)
+    (event,) = (json.loads(text) for text in texts() if uuid.encode() in text)
+    assert event["metadata"] == {"half": "\ud800", 'a"[': "]"}
+    value, levels = event["data"], 0
+    while isinstance(value, dict):
+        value, levels = value['["'], levels + 1
+    taken = depth < MAX_DEPTH
+    assert Scope.objects.get(uuid=uuid).flag_names == ([] if taken else ["replaced_text"])
+    assert levels == min(depth, MAX_DEPTH) - 1
+    if not taken:
+        left_out = len(deep) - (MAX_DEPTH - 1) * len(b'{"[\\"":}')
+        assert value == f"[{left_out} bytes, nested deeper than {MAX_DEPTH} levels, were left out]"
+
+
+def test_a_line_of_nothing_but_depth_is_rejected_at_once(record: Record) -> None:
     start = streams.line(streams.scope("start", streams.uid(), None, 1))
-    deep = start.replace(b'"data":null', b'"data":' + b"[" * depth + b"]" * depth)
+    deep = start.replace(b'"data":null', b'"data":' + b"[" * 1_000_000 + b"]" * 1_000_000)
+    began = time.process_time()
     line, neighbour = record(deep, streams.mark("note", None, 1))
-    assert (line.error is None) is taken and neighbour.error is None
-    assert taken or "500 levels" in str(line.error)
+    assert "500 levels" in str(line.error) and neighbour.error is None
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(

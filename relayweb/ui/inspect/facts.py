@@ -25,7 +25,7 @@ FLAGS = {
     "finish_reason_mismatch": "The stream and the final answer give different finish reasons; both are shown.",
     "no_successful_attempt": "The call ended as a success, but none of its attempts is on record as one.",
     "missing_parent": "The scope above it was never recorded.",
-    "replaced_text": "Bytes that are no UTF-8 were replaced.",
+    "replaced_text": "Bytes that are no UTF-8, or values nested too deep, were replaced.",
     "derived_end": "No end is on record; the length runs to the last event seen.",
     "incomplete_tool_call": "The stream ended inside a tool call; what arrived of it is shown.",
     "unfinished_stream": "The stream ended without the provider saying that it was finished: more may be missing.",
