@@ -16,6 +16,7 @@ from relayweb import health
 from relayweb.access import log, tokens
 from relayweb.api.auth import MEND, reader
 from relayweb.live.hub import hub
+from relayweb.recording.recent import named
 
 _EVENTS = {
     "events": "Events recorded.",
@@ -48,6 +49,12 @@ class Counted(Collector):
             family.add_metric([name.removeprefix("lost_")], value)
         yield from (opened, lost)
         topics = list(hub().topics.values())
+        entries = GaugeMetricFamily("relayweb_cache_entries", "What is kept in memory.", labels=["cache"])
+        limits = GaugeMetricFamily("relayweb_cache_limit", "What is kept at most.", labels=["cache"])
+        for name, recent in sorted(named.items()):
+            entries.add_metric([name], len(recent))
+            limits.add_metric([name], recent.size)
+        yield from (entries, limits)
         yield GaugeMetricFamily("relayweb_viewers", "Live sockets.", sum(len(topic.viewers) for topic in topics))
         yield CounterMetricFamily("relayweb_live_pulls", "Reads of the record for live sockets.", hub().pulls)
         answers = CounterMetricFamily("relayweb_answers", "Answers given.", labels=["part", "status"])

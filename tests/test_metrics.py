@@ -31,6 +31,9 @@ def test_prometheus_reads_what_each_part_counts(serve: Callable[..., Served]) ->
     assert found["relayweb_up",] == found["relayweb_ready",] == 1
     assert found["relayweb_gateway_unrecorded_total", "calls"] == 0
     assert found["process_resident_memory_bytes",] > 1e7
+    for cache in ("scopes", "contents", "streams", "indexed_contents"):
+        assert 0 <= found["relayweb_cache_entries", cache] <= found["relayweb_cache_limit", cache]
+    assert found["relayweb_cache_entries", "scopes"] >= 5  # the sent one; session, turn, call and attempt of the other
     assert not re.search(r"secret plans|rw_", answer.text)
 
 

@@ -66,7 +66,7 @@ class ChunkLog:
     def __init__(self, tables: Tables, store: Store) -> None:
         self._tables = tables
         self.reader = MarkReader(store)
-        self._attempts: Recent[bytes, Chunks] = Recent(2_000)
+        self._attempts: Recent[bytes, Chunks] = Recent(2_000, "streams")
         self._marks = 0
         self._unnumbered: list[tuple[Mark, Piece]] = []
         self.dirty: dict[bytes, Chunks] = {}

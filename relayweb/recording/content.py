@@ -41,8 +41,8 @@ def _find(text: bytes, part: bytes, guess: int, at: int) -> int:
 class Store:
     """Splits what the writer records and numbers what is new. Not thread-safe: it belongs to the writer's thread."""
 
-    def __init__(self, remember: int = 60_000) -> None:
-        self._known: Recent[bytes, Piece] = Recent(remember)
+    def __init__(self, remember: int = 10_000) -> None:
+        self._known: Recent[bytes, Piece] = Recent(remember, "contents")
         self._unnumbered: dict[bytes, Piece] = {}
         self._aliases: list[tuple[bytes, Piece]] = []
         self._messages: list[tuple[bytes, Piece | None]] | None = None
@@ -371,6 +371,7 @@ class Store:
             self._known.put(digest, piece)
         for digest, piece in self._aliases:
             self._known.put(digest, piece)
+        self._known.trim()
         self._unnumbered = {}
         self._aliases = []
 

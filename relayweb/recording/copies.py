@@ -112,6 +112,7 @@ class RunRecorder(Settling):
 
     def begin(self) -> list[int]:
         before = self._seq
+        self._twins.trim()
         ledger = super().begin()
         if self._seq != before:  # others may have recorded copies
             self._twins.clear()

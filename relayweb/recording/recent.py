@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+named: WeakValueDictionary[str, Recent[Any, Any]] = WeakValueDictionary()
+"""What this process remembers, for `/metrics`. Of one name the first counts: the writer's lasts, others come and go."""
 
 
 class Recent(Generic[K, V]):
@@ -15,7 +19,10 @@ class Recent(Generic[K, V]):
     Two generations instead of a linked list: a hit costs one or two dict look-ups.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, name: str | None = None) -> None:
+        self.size = size
+        if name is not None:
+            named.setdefault(name, self)
         self._half = max(1, size // 2)
         self._young: dict[K, V] = {}
         self._old: dict[K, V] = {}
