@@ -9,8 +9,10 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import Q
 
 from relayweb.recording import pricing
+from relayweb.recording.conventions import settle
 from relayweb.recording.models import Role, Scope
 from relayweb.recording.nodes import Node
 from relayweb.recording.recorder import Recorder
@@ -41,7 +43,10 @@ class Repricer(Recorder):
             raise
 
     def _reprice(self, node: Node, table: pricing.Table) -> bool:
-        if node.price_version in (pricing.RELAY, table.version):
+        if node.price_version == pricing.RELAY:
+            return False
+        learned = self._learn_hour_cache(node)
+        if node.price_version == table.version and not learned:
             return False
         usage = Usage(
             **{name: getattr(node, name) for name in FIELDS},
@@ -50,7 +55,7 @@ class Repricer(Recorder):
         )
         day = (_EPOCH + timedelta(microseconds=node.start_us or node.last_us)).date()
         cost = table.cost(node.model, node.provider, usage, day)
-        if cost == node.cost_pusd:
+        if cost == node.cost_pusd and not learned:
             return False
         self._seq += 1
         node.seq, node.cost_pusd = self._seq, cost
@@ -58,6 +63,18 @@ class Repricer(Recorder):
         node.wasted_pusd = cost if node.status in ("failed", "cancelled", "interrupted") else None
         self.changed(node)
         return True
+
+    def _learn_hour_cache(self, node: Node) -> bool:
+        """What the log says of tokens kept for an hour, which attempts recorded by earlier versions do not hold."""
+        if not node.cache_write_tokens or node.cache_write_1h_tokens is not None:
+            return False
+        self.revive(node)
+        usage = settle(node.end, node.stream, node.failed[2] if node.failed else None).usage
+        node.cache_write_1h_tokens = usage.cache_write_1h_tokens
+        return node.cache_write_1h_tokens is not None
+
+
+_SPLIT_UNKNOWN = Q(cache_write_tokens__gt=0, cache_write_1h_tokens__isnull=True)
 
 
 def reprice(since_us: int | None = None) -> Iterator[tuple[int, int]]:
@@ -71,7 +88,8 @@ def reprice(since_us: int | None = None) -> Iterator[tuple[int, int]]:
     """
     pricing.forget()
     table, repricer = pricing.table(), Repricer(Tables(connection))
-    wanted = Scope.objects.filter(role=Role.ATTEMPT, total_tokens__isnull=False).exclude(price_version=table.version)
+    older = Q(price_version__isnull=True) | ~Q(price_version=table.version)
+    wanted = Scope.objects.filter(older | _SPLIT_UNKNOWN, role=Role.ATTEMPT, total_tokens__isnull=False)
     if since_us is not None:
         wanted = wanted.filter(start_us__gte=since_us)
     after = UUID(int=0)

@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
 from relayweb.recording import pricing, queries
-from relayweb.recording.models import Price
-from tests.recording.recorded import FAILED, Talk, answer, record
+from relayweb.recording.models import Price, Role, Scope
+from tests.recording.recorded import FAILED, Talk, answer, chunk, record
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -53,6 +53,36 @@ def test_a_new_price_counts_for_what_is_on_record(talk):
     Price.objects.get().delete()
     run()
     assert usd(talk.turn) == (None, None)
+
+
+@pytest.mark.parametrize("told", ["by the end", "by the stream", "by nobody"])
+def test_attempts_of_before_the_hour_cache_had_a_price_are_mended_from_the_log(told):
+    split = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 1_000_000}
+    usage = {"input_tokens": 0, "output_tokens": 0, "cache_creation_input_tokens": 1_000_000}
+    out = {"type": "message", "model": "claude-x", "content": [], "stop_reason": "end_turn", "usage": usage}
+    if told == "by the end":
+        out["usage"] = {**usage, "cache_creation": split}
+    if told == "by the stream":
+        del out["usage"]
+    Price.objects.create(model="claude-x", input=5, output=25, cache_write=Decimal("6.25"), cache_write_1h=10)
+    talk = Talk()
+    attempt = talk.attempt(
+        talk.call(), model="claude-x", out=out, name="anthropic.messages", metadata={"api_mode": "anthropic_messages"}
+    )
+    if told == "by the stream":
+        for at, found in enumerate(({**usage, "cache_creation": split}, {"output_tokens": 0})):
+            data = {"chunk_index": at, "usage": found, "provider": "anthropic.messages"}
+            talk.add(chunk(attempt, at, 30 + at, **data))
+    talk.record()
+    whole = 6.25 if told == "by nobody" else 10.0
+    assert usd(talk.turn)[0] == whole
+    # As a version recorded it that knew of no hour.
+    Scope.objects.filter(role=Role.ATTEMPT).update(cache_write_1h_tokens=None)
+    Scope.objects.filter(cost_pusd__gt=0).update(cost_pusd=6_250_000_000_000)
+    run()
+    assert queries.turn_nodes(talk.turn)[2]["cost_usd"] == usd(talk.turn)[0] == whole
+    if told != "by nobody":
+        assert run().endswith("0 of 0 attempts changed")
 
 
 def test_what_relay_priced_stays():
