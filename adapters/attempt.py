@@ -14,17 +14,10 @@ from adapters.options import CallOptions, StreamOptions
 from adapters.places import Place
 from adapters.scopes import emit_all
 from adapters.sessions import PRIMARY, PROVIDER_KEY, RUNTIME_SCHEMA_KEY, RUNTIME_SCHEMA_VERSION, LogicalCall
+from adapters.unplaced import CallBlocked
 from adapters.views import changed, view
 
 log = logging.getLogger("adapters")
-
-
-class CallBlocked(RuntimeError):
-    """A rule of ours refused the call; the provider was not asked. `key` and `revision` name the rule."""
-
-    def __init__(self, reason: str, key: str = "", revision: int | None = None) -> None:
-        super().__init__(reason)
-        self.reason, self.key, self.revision = reason, key, revision
 
 
 class CallFault(RuntimeError):

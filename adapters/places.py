@@ -14,6 +14,7 @@ from adapters.coordinator import existing_runtime
 from adapters.runtime_host import RelayRuntime
 from adapters.scopes import Scope
 from adapters.sessions import _PROFILE, RelaySession, RelayTurnContext, current_turn
+from adapters.unplaced import Unplaced
 
 _MANAGED: contextvars.ContextVar[bool] = contextvars.ContextVar("relay_managed", default=False)
 
@@ -42,21 +43,35 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def place(session_id: str | None) -> Place | None:
+    """The place of a call made here and now, None when it must or has to run unmanaged."""
+    try:
+        return placed(session_id)
+    except Unplaced:
+        return None
+
+
+def placed(session_id: str | None) -> Place | None:
     """The place of a call made here and now, None when it must run unmanaged.
 
     Without `session_id` only the live turn of this context counts. With it, a context copied from a turn of that
     session which has since closed still means unmanaged; no turn at all means the session itself.
+
+    Raises:
+        Unplaced: For a call that is to be managed, where a fault of ours left its session or turn without a scope.
     """
     if _MANAGED.get():
         return None
     turn = current_turn()
     if turn is not None and session_id in (None, turn.lease.session_id):
         host, session = turn.lease.host, turn.lease.session
-        if not isinstance(host, RelayRuntime) or session is None or turn.scope is None:
-            return None
-        if not turn.is_active(session_id, _PROFILE.get()) or not host.managed_execution_enabled():
-            return None
-        return Place(host, session, turn.scope, turn)
+        if isinstance(host, RelayRuntime):
+            if not host.managed_execution_enabled():
+                return None
+            if turn.is_active(session_id, _PROFILE.get()) and session is not None and turn.scope is not None:
+                return Place(host, session, turn.scope, turn)
+        if turn.failed_to_open:
+            raise Unplaced(host.profile, turn.lease.session_id)
+        return None
     if session_id is None:
         return None
     runtime = existing_runtime()
@@ -66,7 +81,7 @@ def place(session_id: str | None) -> Place | None:
         session = runtime.ensure_session(session_id)
     except Exception as error:
         faults.note("session", error)
-        return None
+        raise Unplaced(runtime.profile, session_id) from error
     return Place(runtime, session, session.scope, None) if session is not None else None
 
 

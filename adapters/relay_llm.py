@@ -14,12 +14,13 @@ from typing import Any, Unpack
 
 from adapters import exits, faults, loops
 from adapters.accumulators import AnthropicStreamAccumulator, ChatStreamAccumulator, ResponsesStreamAccumulator
-from adapters.attempt import Attempt, CallBlocked, CallCut, CallFault
+from adapters.attempt import Attempt, CallCut, CallFault
 from adapters.json_values import escape, to_json
 from adapters.managed_stream import AsyncManagedLlmStream, ManagedLlmStream
 from adapters.options import CallArguments, CallOptions, StreamArguments, StreamOptions
-from adapters.places import Place, managed, place
+from adapters.places import managed, placed
 from adapters.sessions import active_turn
+from adapters.unplaced import CallBlocked, Unplaced, check_call
 
 log = logging.getLogger("adapters")
 
@@ -42,53 +43,65 @@ def execute(request: Request, callback: Callback, *, session_id: str, **argument
         CallBlocked, CallFault, CallCut: What a rule of ours wanted.
         Exception: What the provider raised, the same object; or what refused the call in Relay.
     """
-    return _execute(place(session_id), request, callback, CallOptions(**arguments))
+    return _execute(session_id, request, callback, CallOptions(**arguments))
 
 
 def execute_current(request: Request, callback: Callback, **arguments: Unpack[CallArguments]) -> Any:
     """`execute` in the live turn of this context; unmanaged where there is none."""
-    return _execute(place(None), request, callback, CallOptions(**arguments))
+    return _execute(None, request, callback, CallOptions(**arguments))
 
 
 async def execute_async(
     request: Request, callback: Callback, *, session_id: str, **arguments: Unpack[CallArguments]
 ) -> Any:
     """`execute` on a running event loop; `callback` may be a coroutine function."""
-    return await _execute_async(place(session_id), request, callback, CallOptions(**arguments))
+    return await _execute_async(session_id, request, callback, CallOptions(**arguments))
 
 
 async def execute_current_async(request: Request, callback: Callback, **arguments: Unpack[CallArguments]) -> Any:
     """`execute_async` in the live turn of this context; unmanaged where there is none."""
-    return await _execute_async(place(None), request, callback, CallOptions(**arguments))
+    return await _execute_async(None, request, callback, CallOptions(**arguments))
 
 
-def _execute(where: Place | None, request: Request, callback: Callback, options: CallOptions) -> Any:
-    if where is None:
-        return callback(request)
-    if loops.has_running_loop():
-        raise RuntimeError("this thread runs an event loop: await execute_async() or execute_current_async() instead")
-    attempt = _begin(where, request, options)
+def _execute(session_id: str | None, request: Request, callback: Callback, options: CallOptions) -> Any:
+    attempt = _begin(session_id, request, options, loop_refused="execute")
     if attempt is None:
         return callback(request)
     try:
         return loops.run(_run(attempt, callback, blocking=True))
     finally:
-        where.host.end_operation()
+        attempt.where.host.end_operation()
 
 
-async def _execute_async(where: Place | None, request: Request, callback: Callback, options: CallOptions) -> Any:
-    attempt = _begin(where, request, options) if where is not None else None
-    if where is None or attempt is None:
+async def _execute_async(session_id: str | None, request: Request, callback: Callback, options: CallOptions) -> Any:
+    attempt = _begin(session_id, request, options)
+    if attempt is None:
         result = callback(request)
         return await result if inspect.isawaitable(result) else result
     try:
         return await _run(attempt, callback, blocking=False)
     finally:
-        where.host.end_operation()
+        attempt.where.host.end_operation()
 
 
-def _begin(where: Place, request: Request, options: CallOptions | StreamOptions) -> Attempt | None:
-    """An attempt that holds up shutdown until its operation ends; None when the call has to go unrecorded."""
+def _begin(
+    session_id: str | None, request: Request, options: CallOptions | StreamOptions, *, loop_refused: str = ""
+) -> Attempt | None:
+    """An attempt that holds up shutdown until its operation ends; None when the call goes out unmanaged.
+
+    Raises CallBlocked where a fault of ours keeps it from rules that fail closed, and RuntimeError on a running event
+    loop, for the synchronous form that is named.
+    """
+    try:
+        where = placed(session_id)
+    except Unplaced as fault:
+        check_call(request, options, profile=fault.profile, session_id=fault.session_id)
+        return None
+    if where is None:
+        return None
+    if loop_refused and loops.has_running_loop():
+        async_forms = f"{loop_refused}_async() or {loop_refused}_current_async()"
+        raise RuntimeError(f"this thread runs an event loop: await {async_forms} instead")
     if not where.host.begin_operation():
         return None
     try:
@@ -96,6 +109,7 @@ def _begin(where: Place, request: Request, options: CallOptions | StreamOptions)
     except Exception as error:
         where.host.end_operation()
         faults.note("call", error)
+        check_call(request, options, profile=where.host.profile, session_id=where.session.session_id)
         return None
 
 
@@ -157,7 +171,7 @@ def stream(
     Raises:
         As `execute`; errors of the provider also while iterating.
     """
-    return _stream(place(session_id), request, stream_factory, StreamOptions(**arguments))
+    return _stream(session_id, request, stream_factory, StreamOptions(**arguments))
 
 
 def stream_current(request: Request, stream_factory: Callback, **arguments: Unpack[StreamArguments]) -> Any:
@@ -169,14 +183,12 @@ def stream_current(request: Request, stream_factory: Callback, **arguments: Unpa
     options = StreamOptions(**arguments)
     if loops.has_running_loop():
         return stream_factory(request)
-    opened = _stream(place(None), request, stream_factory, options)
+    opened = _stream(None, request, stream_factory, options)
     return opened.settled() if options.completed_response_predicate is not None else opened
 
 
-def _stream(where: Place | None, request: Request, factory: Callback, options: StreamOptions) -> ManagedLlmStream:
-    if where is not None and loops.has_running_loop():
-        raise RuntimeError("this thread runs an event loop: await stream_async() or stream_current_async() instead")
-    attempt = _begin(where, request, options) if where is not None else None
+def _stream(session_id: str | None, request: Request, factory: Callback, options: StreamOptions) -> ManagedLlmStream:
+    attempt = _begin(session_id, request, options, loop_refused="stream")
     if attempt is None:
         return ManagedLlmStream.bypass(request, factory, options)
     return ManagedLlmStream.open(attempt, factory, options)
@@ -186,20 +198,20 @@ async def stream_async(
     request: Request, stream_factory: Callback, *, session_id: str, **arguments: Unpack[StreamArguments]
 ) -> AsyncManagedLlmStream:
     """`stream` on a running event loop: an async iterator; the factory may be a coroutine function."""
-    return await _stream_async(place(session_id), request, stream_factory, StreamOptions(**arguments))
+    return await _stream_async(session_id, request, stream_factory, StreamOptions(**arguments))
 
 
 async def stream_current_async(request: Request, stream_factory: Callback, **arguments: Unpack[StreamArguments]) -> Any:
     """`stream_async` in the live turn of this context; unmanaged where there is none. Predicate: `stream_current`."""
     options = StreamOptions(**arguments)
-    opened = await _stream_async(place(None), request, stream_factory, options)
+    opened = await _stream_async(None, request, stream_factory, options)
     return await opened.settled() if options.completed_response_predicate is not None else opened
 
 
 async def _stream_async(
-    where: Place | None, request: Request, factory: Callback, options: StreamOptions
+    session_id: str | None, request: Request, factory: Callback, options: StreamOptions
 ) -> AsyncManagedLlmStream:
-    attempt = _begin(where, request, options) if where is not None else None
+    attempt = _begin(session_id, request, options)
     if attempt is None:
         return await AsyncManagedLlmStream.bypass(request, factory, options)
     return await AsyncManagedLlmStream.open(attempt, factory, options)

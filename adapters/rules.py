@@ -116,11 +116,12 @@ def _check_texts(place: str, value: Any) -> None:
 class RuleSet:
     """The rules of one moment, in the order they run. Immutable; one call runs under exactly one set."""
 
-    __slots__ = ("_candidates", "etag", "redacts", "rules")
+    __slots__ = ("_candidates", "closed", "etag", "redacts", "rules")
 
     def __init__(self, rules: Sequence[Rule] = (), etag: str = "") -> None:
         self.rules = tuple(sorted(rules, key=lambda r: (r.priority, r.key)))
         self.etag = etag
+        self.closed = tuple(r for r in self.rules if r.enabled and r.on_error == "closed" and r.mode == "enforce")
         self.redacts = any(isinstance(rule.action, Redact) for rule in self.rules)
         self._candidates: dict[tuple[Any, ...], tuple[Rule, ...]] = {}
 
@@ -154,6 +155,16 @@ class RuleSet:
             if len(self._candidates) < 1024:
                 self._candidates[kind] = candidates
         return [r for r in candidates if r.match.session_fits(r.key, facts.session_id)]
+
+    def refusing(self, facts: Facts) -> Rule | None:
+        """The first rule for a call that refuses it where the rules cannot be carried out."""
+        if not self.closed:
+            return None
+        try:
+            fitting: Sequence[Rule] = self.matching(facts)
+        except Exception:  # then any of them may be for this call
+            fitting = self.closed
+        return next((r for r in self.closed if r in fitting), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,10 @@ FLUSH_TIMEOUT = 5.0
 """Seconds the final flush of Relay's subscribers may take."""
 
 
+def _profile(key: str) -> str:
+    return os.path.basename(key.rstrip(os.sep)) or key
+
+
 class RuntimeClosed(RuntimeError):
     """The runtime is shutting down, or the session does not exist."""
 
@@ -59,7 +63,7 @@ class RelayRuntime:
         self._relay = relay if relay is not None else importlib.import_module("nemo_relay")
         self.profile_key = profile_key or "default"
         self.runtime_id = uuid.uuid4().hex
-        self.profile = os.path.basename(self.profile_key.rstrip(os.sep)) or self.profile_key
+        self.profile = _profile(self.profile_key)
         self.identity = {
             RUNTIME_SCHEMA_KEY: RUNTIME_SCHEMA_VERSION,
             RUNTIME_INSTANCE_KEY: self.runtime_id,
@@ -314,6 +318,7 @@ class NoopRelayRuntime:
 
     def __init__(self, *, profile_key: str | None = None, reason: str = "") -> None:
         self.profile_key = profile_key or "default"
+        self.profile = _profile(self.profile_key)
         self.reason = reason
         self.runtime_id = "noop"
 

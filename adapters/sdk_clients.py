@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from adapters import failures, loops, relay_llm
+from adapters import failures, loops, relay_llm, rules
 from adapters.attempt import CallCut
 from adapters.managed_stream import AsyncManagedLlmStream, ManagedLlmStream
-from adapters.places import place
+from adapters.places import placed
 from adapters.sdk_wire import Exchange, Frame, Frames, ProviderStatus, Whole, is_stream
 from adapters.sessions import active_turn
+from adapters.unplaced import Unplaced
 
 C = TypeVar("C")
 
@@ -110,7 +111,11 @@ def _async_request(request: Any) -> Any:
 
 def _exchange(request: Any, *, asynchronous: bool) -> Exchange | None:
     """What a request begins, None where it is not managed (a synchronous client on an event loop neither)."""
-    if place(None) is None or (not asynchronous and loops.has_running_loop()):
+    try:
+        managed = placed(None) is not None
+    except Unplaced:  # as if there were no Relay, unless a rule may refuse it
+        managed = bool(rules.current().closed)
+    if not managed or (not asynchronous and loops.has_running_loop()):
         return None
     return Exchange.of(request)
 

@@ -102,6 +102,13 @@ class RelayTurnContext:
     def handle(self) -> Any:
         return self.scope.handle if self.scope else None
 
+    @property
+    def failed_to_open(self) -> bool:
+        """Whether it is live and it or its session has no scope, because Relay could not run or failed to open one."""
+        lease = self.lease
+        lacks = self.scope is None or lease.session is None
+        return lacks and bool(lease.session_id) and not self.closed and not lease.released
+
     def is_active(self, session_id: str | None = None, profile_key: str | None = None) -> bool:
         """Whether calls may still be recorded under this turn (of that session, of that profile, if asked for)."""
         lease = self.lease

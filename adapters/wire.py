@@ -241,9 +241,7 @@ class ProviderCall:
         """The rules could not be carried out, by a fault of ours: each then fails as it says, open or closed."""
         _log.exception("the rules could not be applied to a call of %s", self.operation)
         self.ruleset, self._body, self._headers = rule_set.etag, self._given, self._app_headers
-        closed = next(
-            (r for r in rule_set.matching(self.facts) if r.on_error == "closed" and r.mode == "enforce"), None
-        )
+        closed = rule_set.refusing(self.facts)
         if closed is not None:
             reason = f"intercept {closed.key} could not be applied"
             self.decision = Decision(closed.key, closed.revision, Block(reason))

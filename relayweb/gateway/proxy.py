@@ -11,7 +11,8 @@ from typing import Any
 
 import httpx2
 
-from adapters import relay_llm, wire
+from adapters import relay_llm, unplaced, wire
+from adapters.actions.base import Facts
 from relayweb.gateway import exchange as provider
 from relayweb.gateway.answering import Answering, Cut
 from relayweb.gateway.conversation import Answer, Question, read_answer, read_question
@@ -19,7 +20,7 @@ from relayweb.gateway.errors import GatewayError
 from relayweb.gateway.exchange import Exchange, ProviderError
 from relayweb.gateway.headers import Caller, Headers, to_client
 from relayweb.gateway.state import Call
-from relayweb.gateway.turns import Registry
+from relayweb.gateway.turns import PROFILE, Registry
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,10 @@ class Managed:
 
 
 async def place(exchange: Exchange, api_mode: str, caller: Caller, tenant: Hashable, registry: Registry) -> Managed:
-    """Finds the session, turn and logical call of a request. When that fails the call is made without a record."""
+    """Finds the session, turn and logical call of a request. When that fails the call is made without a record.
+
+    Raises CallBlocked where it must not be made then, because a rule that fails closed is for it.
+    """
     question = Question()
     call = None
     try:
@@ -90,6 +94,18 @@ async def place(exchange: Exchange, api_mode: str, caller: Caller, tenant: Hasha
         log.exception("a call could not be placed; it goes through unrecorded")
     if call is None or call.turn.relay.scope is None:
         registry.losses["calls"] += 1
+    if call is None:
+        unplaced.check(
+            Facts(
+                api_mode,
+                exchange.incoming.target.name,
+                question.model,
+                PROFILE,
+                caller.call_role,
+                stream=question.streaming,
+                unread=question.model is None,
+            )
+        )
     return Managed(exchange, api_mode, question, caller, tenant, registry, call)
 
 

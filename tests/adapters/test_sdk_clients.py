@@ -163,6 +163,25 @@ ASYNC: list[tuple[str, type[Any], Any, Callable[[Any], Any]]] = [
 
 
 @pytest.mark.parametrize("name, kind, body, ask", SYNC, ids=[s[0] for s in SYNC])
+def test_without_relay_a_client_does_what_it_did_unless_a_rule_fails_closed(
+    name: str, kind: type[Any], body: Any, ask: Any, clients: Any, rules: Any
+) -> None:
+    relay_runtime.install_runtime(relay_runtime.NoopRelayRuntime(profile_key=relay_runtime.current_profile_key()))
+    provider = Provider(body, body)
+    client = clients(kind, provider)
+    guard = {"key": "guard", "action": {"type": "set_parameters", "parameters": {"temperature": 0}}}
+    with turn(session="s1"):
+        ask(client)
+        rules(guard)
+        ask(client)
+        rules({**guard, "on_error": "closed"})
+        with pytest.raises((openai.APIError, anthropic.APIError)) as caught:
+            ask(client)
+    assert type(caught.value).__name__ == "PermissionDeniedError" and len(provider.requests) == 2
+    assert provider.requests[0].content == provider.requests[1].content
+
+
+@pytest.mark.parametrize("name, kind, body, ask", SYNC, ids=[s[0] for s in SYNC])
 def test_a_call_of_a_sync_client_is_recorded(
     name: str, kind: type[Any], body: Any, ask: Any, clients: Any, events: Events
 ) -> None:

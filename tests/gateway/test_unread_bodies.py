@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import adapters.coordinator
 from adapters import intercepts
 from relayweb.gateway.app import Gateway
 from relayweb.gateway.upstreams import Target
@@ -127,3 +128,24 @@ async def test_redacted_text_in_utf_16_is_not_on_record(gateway: Gateway, target
     assert provider.requests[-1].body == content
     assert events.attempts[0]["data"]["content"]["messages"][0]["content"] == "my [redacted]"
     assert "CANARY" not in "".join(events.lines).replace("\\u0000", "")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("fault", ["not placed", "no relay"])
+async def test_a_call_that_a_fault_of_ours_keeps_from_the_rules_is_refused_only_where_one_fails_closed(
+    gateway: Gateway, target: Target, provider: Provider, monkeypatch: pytest.MonkeyPatch, fault: str, stream: bool
+) -> None:
+    if fault == "not placed":
+        monkeypatch.setattr(gateway.registry, "begin", lambda *a: 1 / 0)
+    else:
+        monkeypatch.setattr(adapters.coordinator.importlib, "import_module", lambda name: 1 / 0)
+        monkeypatch.setattr(adapters.coordinator, "_runtimes", {})
+    body, before = {**BODY, "stream": stream}, len(provider.requests)
+    with in_force(action=HIDE, on_error="closed", match={"model": ["m"]}):
+        answer = await ask(gateway, target, "chat/completions", body)
+        assert answer.status == 403 and "blocked by intercept guard" in answer.body.decode()
+        assert len(provider.requests) == before
+        assert (await ask(gateway, target, "chat/completions", {**body, "model": "n"})).status == 200
+    with in_force(action=HIDE):
+        assert (await ask(gateway, target, "chat/completions", body)).status == 200
+    assert "CANARY" in provider.requests[-1].body.decode()
