@@ -64,7 +64,7 @@ def test_attempts_of_before_the_hour_cache_had_a_price_are_mended_from_the_log(t
         out["usage"] = {**usage, "cache_creation": split}
     if told == "by the stream":
         del out["usage"]
-    Price.objects.create(model="claude-x", input=5, output=25, cache_write=Decimal("6.25"), cache_write_1h=10)
+    Price.objects.create(model="claude-x", input=5, output=25, cache_write=Decimal("6.25"))
     talk = Talk()
     attempt = talk.attempt(
         talk.call(), model="claude-x", out=out, name="anthropic.messages", metadata={"api_mode": "anthropic_messages"}
@@ -74,12 +74,12 @@ def test_attempts_of_before_the_hour_cache_had_a_price_are_mended_from_the_log(t
             data = {"chunk_index": at, "usage": found, "provider": "anthropic.messages"}
             talk.add(chunk(attempt, at, 30 + at, **data))
     talk.record()
-    whole = 6.25 if told == "by nobody" else 10.0
-    assert usd(talk.turn)[0] == whole
-    # As a version recorded it that knew of no hour.
+    # As a version left it that knew of no hour, and the migration to one that does.
     Scope.objects.filter(role=Role.ATTEMPT).update(cache_write_1h_tokens=None)
-    Scope.objects.filter(cost_pusd__gt=0).update(cost_pusd=6_250_000_000_000)
+    Price.objects.update(cache_write_1h=10)
+    assert usd(talk.turn)[0] == 6.25
     run()
+    whole = 6.25 if told == "by nobody" else 10.0
     assert queries.turn_nodes(talk.turn)[2]["cost_usd"] == usd(talk.turn)[0] == whole
     if told != "by nobody":
         assert run().endswith("0 of 0 attempts changed")
