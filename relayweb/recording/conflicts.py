@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from hashlib import sha256
 from uuid import UUID
+
+from django.db.models import F
 
 from relayweb.recording.atof import canonical, parse
 from relayweb.recording.models import Event
 from relayweb.recording.stored import Reader
+
+
+def show_one_each(uuids: Iterable[UUID]) -> None:
+    """As `show_one`, of many."""
+    wanted = sorted(uuids)
+    for at in range(0, len(wanted), 500):
+        some = Event.objects.filter(uuid__in=wanted[at : at + 500])
+        counts = Counter(some.values_list("uuid", "kind"))
+        several = {uuid for (uuid, _), count in counts.items() if count > 1}
+        alone = (
+            some.exclude(uuid__in=several).annotate(hidden=F("flags").bitand(Event.Flag.CONFLICT)).filter(hidden__gt=0)
+        )
+        alone.update(flags=F("flags") - Event.Flag.CONFLICT)
+        for uuid in several:
+            show_one(uuid)
 
 
 def show_one(uuid: UUID) -> int:

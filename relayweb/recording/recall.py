@@ -17,6 +17,8 @@ from relayweb.recording.projection import Projection
 from relayweb.recording.tables import Tables
 
 CONFLICT = Event.Flag.CONFLICT
+_MORE = 100
+_MOST_BYTES = 8_000_000
 
 
 class Known(msgspec.Struct, gc=False):
@@ -37,6 +39,8 @@ class Recall(Projection):
         self.store = Store()
         self.chunks = ChunkLog(tables, self.store)
         self._known: dict[tuple[bytes, int], list[Known]] = {}
+        self._were: dict[int, Parsed] = {}
+        """Events read back from the log for this batch."""
         self._taken: dict[int, tuple[Parsed, Packed]] = {}
         self._orphans: dict[bytes, list[tuple[Parsed, int, int]]] = {}
 
@@ -84,8 +88,18 @@ class Recall(Projection):
             return None
         if seq in self._taken:
             return (*self._taken[seq], seq)
-        event, _ = self._read([seq])[0]
-        return event, Packed(event.line, event.line, [], False), seq
+        event = self._back(seq)
+        return None if event is None else (event, Packed(event.line, event.line, [], False), seq)
+
+    def _back(self, seq: int) -> Parsed | None:
+        """An event from the log, read with some more of known identity: if one is asked for, others will be."""
+        if seq not in self._were:
+            if sum(len(event.line) for event in self._were.values()) > _MOST_BYTES:
+                self._were = {}
+            before = {known.seq for same in self._known.values() for known in same if known.line is None}
+            more = sorted(before - self._were.keys() - {seq})[:_MORE]
+            self._were.update((number, event) for event, number in self._read([seq, *more]))
+        return self._were.get(seq)
 
     # Scopes that were not there when their marks came
 
@@ -134,8 +148,9 @@ class Recall(Projection):
         if node.revived:
             return
         node.revived = True
-        for event, _ in self._read([s for s in (node.end_seq,) if s is not None]):
-            if event.kind == END:
+        if node.end_seq is not None:
+            event = self._were.get(node.end_seq) or next((event for event, _ in self._read([node.end_seq])), None)
+            if event is not None and event.kind == END:
                 metadata = facts.metadata_of(event.envelope)
                 node.end = facts.read_scope_end(event, metadata, facts.role_of(event.envelope, metadata))
         if node.role != "attempt":

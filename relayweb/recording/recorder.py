@@ -197,6 +197,7 @@ class Recorder(Recall):
 
     def _forget_batch(self) -> None:
         self._known, self._taken, self._orphans, self._events, self._flagged = {}, {}, {}, [], {}
+        self._were = {}
         self.rewrites, self.early = [], {}
 
     # Before the batch
@@ -290,8 +291,10 @@ class Recorder(Recall):
         mine = canonical(packed.line)
         best = True
         for other in known:
-            text = other.line if other.line is not None else self._read([other.seq])[0][0].line
-            theirs = canonical(text)
+            text = other.line
+            if text is None and (read := self._back(other.seq)) is not None:
+                text = read.line
+            theirs = canonical(text or b"null")
             if theirs == mine:
                 return None
             if (other.at_ns, sha256(theirs).digest()) < (event.at_ns, sha256(mine).digest()):

@@ -129,8 +129,7 @@ class Retelling(Replay):
         self.tables.delete("recording_event", "seq", [event.seq for event in gone])
         self.tables.delete("recording_rewrite", "attempt_uuid", uuids)
         self.tables.delete("recording_scope", "uuid", uuids)
-        for uuid in {event.uuid for event in gone}:
-            conflicts.show_one(uuid)
+        conflicts.show_one_each({event.uuid for event in gone})
         self.run(log=_slices_of(seqs))
         copy_rows.restore_arrival(self.tables, "recording_before")
 

@@ -9,18 +9,22 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import connection
 
 from relayweb.ingest.otlp.events import events
 from relayweb.ingest.otlp.spans import from_protobuf
-from relayweb.recording import integrity
-from relayweb.recording.copies import COPY, MADE, RunRecorder
+from relayweb.recording import integrity, retelling
+from relayweb.recording.copies import COPY, MADE, RunRecorder, told_by_span
 from relayweb.recording.models import Event, Scope
 from relayweb.recording.recorder import Line
+from relayweb.recording.retelling import Retelling
 from relayweb.recording.tables import Tables
+from tests.recording import streams
 from tests.recording.test_any_order import cut, differences, empty, snapshot
 from tests.served import PROJECT
 
@@ -79,7 +83,7 @@ def same(want: dict[str, Any], got: dict[str, Any]) -> None:
     assert not list(integrity.problems())
 
 
-def spans(lines: list[bytes]) -> Iterator[list[bytes]]:
+def one_by_one(lines: list[bytes]) -> Iterator[list[bytes]]:
     """The lines of one span each: a door takes them in this order."""
     span: list[bytes] = []
     for line in lines:
@@ -109,7 +113,7 @@ def test_spans_and_atof_of_one_run_are_what_atof_alone_is(told: dict[str, list[b
 def test_all_four_copies_come_to_one_run_in_any_order(told: dict[str, list[bytes]], restart: bool) -> None:
     want, rng = record(told["atof"]), random.Random(7)
     for _ in range(12):
-        units = [[line] for line in told["atof"]] + [span for kind in SPANS for span in spans(told[kind])]
+        units = [[line] for line in told["atof"]] + [span for kind in SPANS for span in one_by_one(told[kind])]
         rng.shuffle(units)
         same(want, record(*cut([line for unit in units for line in unit], rng), restart=restart))
 
@@ -156,3 +160,36 @@ def test_a_running_turn_stays_running_when_its_copies_go(told: dict[str, list[by
     recorder.record([Line(line, 5_000) for line in half[:1] + told["gen_ai"] + half[1:]])
     recorder.record([Line(line, 6_000) for line in half])
     assert recorder.sweep(10_000, 4_000, 0) == 0
+
+
+def test_a_late_copy_of_a_long_session_tells_it_anew_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = [streams.scope("start", streams.uid(1), None, 0, name="relay.session", category="agent")]
+    for n in range(2, 62, 2):
+        inside = {"name": "custom", "category": "llm", "data": streams.answer(), "metadata": streams.OK}
+        talk.append(streams.scope("start", streams.uid(n), streams.uid(1), n, name="relay.turn"))
+        talk.append(streams.scope("start", streams.uid(n + 1), streams.uid(n), n, **{**inside, "data": None}))
+        talk.append(streams.scope("end", streams.uid(n + 1), streams.uid(n), n + 1, **inside))
+        talk.append(streams.scope("end", streams.uid(n), streams.uid(1), n + 1, name="relay.turn"))
+    atof = [streams.line(event) for event in talk]
+    trace = UUID(streams.uid(1)).bytes
+    spans = [streams.line({**told_by_span(trace, made=False), **event, "data": None}) for event in talk]
+    want = record(atof)
+
+    clock, told, tell = [0.0], [], Retelling.tell_without
+
+    def counted(self: Retelling, scopes: Any, seqs: Any, gone: Any) -> None:
+        told.append(len(seqs))
+        clock[0] += len(seqs) / 1_000
+        tell(self, scopes, seqs, gone)
+
+    monkeypatch.setattr(retelling, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(Retelling, "tell_without", counted)
+    empty()
+    recorder = RunRecorder(Tables(connection))
+    recorder.record([Line(span, 0) for span in spans])
+    for text in atof:
+        clock[0] += 1 / 1_000
+        recorder.record([Line(text, 0)])
+    recorder.sweep(10**16, 1, 0)
+    same(want, snapshot())
+    assert told[-1] >= len(atof) and sum(told) < 2 * len(atof)

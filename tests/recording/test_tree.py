@@ -3,11 +3,13 @@ from __future__ import annotations
 from uuid import UUID
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayweb.recording import tree
+from relayweb.recording import queries, tree
 from relayweb.recording.rows import Row
+from tests.recording import streams
 
 ROOT = UUID(int=1)
 
@@ -79,3 +81,29 @@ def test_siblings_stand_in_order_of_time_whatever_the_order_of_rows():
 
 def test_nothing_is_no_tree():
     assert tree.flat([], ROOT) == [] and tree.nest([]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [
+        ("plan", "function"), ("read", "tool"), ("custom", "llm"), ("relay.logical_llm_call", "function"),
+        ("relay.turn", "function"), ("relay.session", "agent"), ("worker", "agent"),
+    ],
+)  # fmt: skip
+def test_a_scope_that_is_its_own_parent_is_the_root_of_its_tree(record, name, category):
+    own, inner = streams.uid(), streams.uid()
+    record(
+        streams.scope("start", own, own, 1, name=name, category=category),
+        streams.scope("start", inner, own, 2, name="inner", category="tool"),
+    )
+    shown = walk(queries.turn(own)["tree"])
+    assert [node["uuid"] for node, _ in shown if "synthetic" not in node["flags"]] == [own, inner]
+    assert [turn["uuid"] for turn in queries.turns()["turns"]] == [own]
+
+
+def test_every_scope_of_a_circle_is_in_one_tree(record):
+    uuids = [streams.uid() for _ in range(4)]
+    for i in (2, 0, 3, 1):
+        record(streams.scope("start", uuids[i], uuids[i - 1], i, name="plan"))
+    assert [turn["uuid"] for turn in queries.turns()["turns"]] == [min(uuids)]
+    assert sorted(node["uuid"] for node, _ in walk(queries.turn(min(uuids))["tree"])) == sorted(uuids)
