@@ -18,7 +18,7 @@ from adapters import failures, loops, relay_llm, rules
 from adapters.attempt import CallCut
 from adapters.managed_stream import AsyncManagedLlmStream, ManagedLlmStream
 from adapters.places import placed
-from adapters.sdk_wire import Exchange, Frame, Frames, ProviderStatus, Whole, is_stream
+from adapters.sdk_wire import Exchange, Frame, Frames, ProviderStatus, Whole, streams, streams_async
 from adapters.sessions import active_turn
 from adapters.unplaced import Unplaced
 
@@ -134,9 +134,9 @@ def _send(send: Any) -> Any:
                 def factory(call: Any) -> Any:
                     with sender.asking():
                         response = send(exchange.outgoing(call), **{**options, "stream": True})
-                        if response.status_code >= 400 or not is_stream(response):
+                        if not (streamed := streams(response)):
                             response.read()
-                    return sender.opened(response)
+                    return sender.opened(response, streamed)
 
                 stream = relay_llm.stream_current(exchange.call, factory, **sender.stream_options, **arguments)
                 return sender.streamed(stream, _sync_stream)
@@ -168,9 +168,9 @@ def _async_send(send: Any) -> Any:
                 async def factory(call: Any) -> Any:
                     with sender.asking():
                         response = await send(exchange.outgoing(call), **{**options, "stream": True})
-                        if response.status_code >= 400 or not is_stream(response):
+                        if not (streamed := await streams_async(response)):
                             await response.aread()
-                    return sender.opened(response)
+                    return sender.opened(response, streamed)
 
                 stream = await relay_llm.stream_current_async(
                     exchange.call, factory, **sender.stream_options, **arguments
@@ -233,10 +233,10 @@ class _Sender:
             self.body = {"content": response.text}
         return self.body
 
-    def opened(self, response: Any) -> Any:
+    def opened(self, response: Any, streamed: bool) -> Any:
         """The chunks of a streamed response, or the whole of one that is none."""
         self._checked(response)
-        if is_stream(response):
+        if streamed:
             self.frames = Frames(response)
             return self.frames
         body = self.answered(response)

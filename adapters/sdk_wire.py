@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
+from adapters import sse
 from adapters.attempt import CallFault
 from adapters.failures import BLOCKED
 from adapters.json_values import same, to_json
@@ -47,7 +48,7 @@ class Exchange:
         self.api_mode = api_mode
         self.body = body
         self.streaming = body.get("stream") is True
-        self.library = sys.modules[type(request).__module__.partition(".")[0]]
+        self.library = _library(request)
         self.headers = {k: v for k, v in request.headers.items() if k.lower().startswith(_SHOWN_HEADERS)}
         self.call = {**body, "extra_headers": self.headers} if self.headers else body
 
@@ -153,13 +154,7 @@ class Frames:
     def __init__(self, response: Any) -> None:
         self.tail = b""
         # The response the SDK holds gets another stream; this one, of the same kind, decodes the provider's.
-        self._source = type(response)(
-            response.status_code,
-            headers=response.headers,
-            stream=response.stream,
-            request=response.request,
-            extensions=response.extensions,
-        )
+        self._source = _twin(response, response.stream)
         self._splitter = Splitter()
         self._ready: deque[Frame] = deque()
         self._bytes: Any = None
@@ -212,8 +207,90 @@ class Whole(dict[str, Any]):
     """The JSON of a complete response where a stream was asked for."""
 
 
-def is_stream(response: Any) -> bool:
-    return str(response.headers.get("content-type", "")).startswith("text/event-stream")
+def streams(response: Any) -> bool:
+    """Whether a response, not read yet, is an event stream: as it says, else as it begins."""
+    if (said := _says(response)) is not None:
+        return said
+    library: Any = _library(response.request)
+    stream, seen = response.stream, []
+    source = iter(stream)
+
+    class Look(library.SyncByteStream):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[bytes]:
+            for part in source:
+                seen.append(part)
+                yield part
+
+    class Held(library.SyncByteStream):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[bytes]:
+            yield from seen
+            yield from source
+
+        def close(self) -> None:
+            stream.close()
+
+    response.stream = Held()
+    head = b""
+    for part in _twin(response, Look()).iter_bytes():
+        head += part
+        if (told := sse.begins(head)) is not None:
+            return told
+    return False
+
+
+async def streams_async(response: Any) -> bool:
+    """`streams` of a response that an asynchronous client got."""
+    if (said := _says(response)) is not None:
+        return said
+    library: Any = _library(response.request)
+    stream, seen = response.stream, []
+    source = aiter(stream)
+
+    class Look(library.AsyncByteStream):  # type: ignore[misc]
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            async for part in source:
+                seen.append(part)
+                yield part
+
+    class Held(library.AsyncByteStream):  # type: ignore[misc]
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for part in seen:
+                yield part
+            async for part in source:
+                yield part
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    response.stream = Held()
+    head = b""
+    async for part in _twin(response, Look()).aiter_bytes():
+        head += part
+        if (told := sse.begins(head)) is not None:
+            return told
+    return False
+
+
+def _says(response: Any) -> bool | None:
+    if response.status_code >= 400:
+        return False
+    return True if sse.is_said(response.headers.get("content-type", "")) else None
+
+
+def _twin(response: Any, stream: Any) -> Any:
+    """A response with the same head over another stream; it undoes the content coding."""
+    return type(response)(
+        response.status_code,
+        headers=response.headers,
+        stream=stream,
+        request=response.request,
+        extensions=response.extensions,
+    )
+
+
+def _library(request: Any) -> Any:
+    """The HTTP library a request came from."""
+    return sys.modules[type(request).__module__.partition(".")[0]]
 
 
 def _parse(data: bytes) -> Any:

@@ -10,7 +10,24 @@ from adapters.marks import UNREADABLE_CHUNK
 
 _LINE = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
+_FIELDS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _LONGEST = 65_536  # bytes kept of what cannot be read
+
+
+def is_said(content_type: str) -> bool:
+    """Whether a response says that it is an event stream."""
+    return content_type.partition(";")[0].strip().lower() == "text/event-stream"
+
+
+def begins(head: bytes) -> bool | None:
+    """Whether a body, without its content coding, begins as an event stream; None while `head` does not tell.
+
+    Some providers call a stream JSON, or nothing.
+    """
+    begun = head.removeprefix(_BOM).lstrip()
+    if begun.startswith(_FIELDS):
+        return True
+    return None if _BOM.startswith(head) or any(field.startswith(begun) for field in _FIELDS) else False
 
 
 class Slice(NamedTuple):

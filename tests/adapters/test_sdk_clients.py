@@ -259,6 +259,58 @@ def test_the_bytes_of_a_stream_reach_the_sdk_unchanged(clients: Any) -> None:
         assert b"".join(response.iter_bytes()) == b"".join(CHAT_SSE)
 
 
+def served(parts: list[bytes], provider: Provider, **headers: str) -> httpx2.Response:
+    return httpx2.Response(200, headers=headers, stream=provider.pieces(parts))
+
+
+MISNAMED: dict[str, Any] = {
+    "called JSON": (CHAT_SSE, {"content-type": "application/json"}),
+    "called nothing": (CHAT_SSE, {}),
+    "in small pieces": ([bytes([b]) for b in b"\xef\xbb\xbf\n" + b"".join(CHAT_SSE)], {}),
+    "compressed": ([gzip.compress(b"".join(CHAT_SSE))], {"content-encoding": "gzip"}),
+}
+
+
+@pytest.mark.parametrize("name", MISNAMED)
+def test_a_stream_is_one_by_how_it_begins(clients: Any, events: Events, name: str) -> None:
+    parts, headers = MISNAMED[name]
+    provider = Provider()
+    provider.script = [served(parts, provider, **headers)]
+    client = clients(openai.OpenAI, provider)
+    with turn(session="s1"):
+        got = [c.choices[0].delta.content for c in client.chat.completions.create(stream=True, **ASK)]
+    assert got == ["hel", "lo"] and provider.closed == 1
+    recorded = [c for m in events.marks("relay.chunks") for c in m["data"]["chunks"]]
+    assert recorded == [chat_chunk("hel"), chat_chunk("lo")]
+
+
+@pytest.mark.parametrize("name", MISNAMED)
+async def test_so_it_is_for_an_asynchronous_client(events: Events, name: str) -> None:
+    parts, headers = MISNAMED[name]
+    provider = Provider()
+    provider.script = [served(parts, provider, **headers)]
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(provider))
+    async with openai.AsyncOpenAI(api_key="k", http_client=http) as client, turn(session="s1"):
+        wrap(client)
+        got = [c.choices[0].delta.content async for c in await client.chat.completions.create(stream=True, **ASK)]
+    assert got == ["hel", "lo"] and provider.closed == 1
+    recorded = [c for m in events.marks("relay.chunks") for c in m["data"]["chunks"]]
+    assert recorded == [chat_chunk("hel"), chat_chunk("lo")]
+
+
+@pytest.mark.parametrize("content", [json.dumps(CHAT).encode(), b"dat", b"", b"<html>"])
+def test_what_begins_otherwise_is_no_stream(clients: Any, events: Events, content: bytes) -> None:
+    provider = Provider()
+    provider.script = [served([content[:3], content[3:]], provider, **{"content-type": "application/json"})]
+    client = clients(openai.OpenAI, provider)
+    with (
+        turn(session="s1"),
+        client.chat.completions.with_streaming_response.create(stream=True, **ASK) as response,
+    ):
+        assert response.read() == content
+    assert not events.marks("relay.chunks") and events.attempts("end")[0]["metadata"]["otel.status_code"] == "OK"
+
+
 def test_a_compressed_stream_is_decoded_once(clients: Any) -> None:
     packed = httpx2.Response(
         200,

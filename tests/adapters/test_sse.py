@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters import sse
 from adapters.sse import Slice, Splitter, chunk, encode
 
 
@@ -159,3 +160,30 @@ def test_b19_an_event_named_error_is_one_whatever_its_data_is(data: bytes) -> No
     assert chunk(piece, _json) == {"type": "error", "error": {"message": "boom: plain text"}}
     (piece,) = Splitter().feed(b'event: error\ndata: {"message": "m"}\n\n')
     assert chunk(piece, _json) == {"type": "error", "message": "m"}
+
+
+@pytest.mark.parametrize(
+    "head", [b"data: x", b"event: y\n", b": hello", b"id: 1", b"retry: 2", b"\xef\xbb\xbf\r\n data:"]
+)
+def test_an_event_stream_is_known_by_its_first_bytes(head: bytes) -> None:
+    assert sse.begins(head) is True
+    *undecided, last = (sse.begins(head[: i + 1]) for i in range(head.index(b":") + 1))
+    assert set(undecided) <= {None} and last is True
+
+
+@pytest.mark.parametrize("head", [b'{"a": 1}', b"[", b"<html>", b"dato", b"\xef\xbb{", b"database", b"\xff"])
+def test_what_is_none_is_known_as_well(head: bytes) -> None:
+    assert sse.begins(head) is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("text/event-stream", True),
+        ("Text/Event-Stream ; charset=utf-8", True),
+        ("text/event-streams", False),
+        ("", False),
+    ],
+)
+def test_a_response_says_that_it_is_an_event_stream(kind: str, said: bool) -> None:
+    assert sse.is_said(kind) is said
