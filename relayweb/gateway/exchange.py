@@ -14,6 +14,7 @@ import httpx2
 import msgspec
 import zstandard
 
+from adapters import sse
 from adapters.actions.base import UNREADABLE, Unread
 from adapters.json_values import same
 from relayweb import conf
@@ -24,7 +25,6 @@ from relayweb.gateway.upstreams import Target
 
 T = TypeVar("T")
 
-_FIELDS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _RETRYABLE = frozenset({408, 409, 429})
 
 
@@ -120,7 +120,8 @@ class Exchange:
     async def streams(self) -> bool:
         """Whether the response is an event stream: as it says, else as it begins."""
         assert self.response is not None
-        return is_event_stream(self.response) or await self._own(_begins_as_events(self.response))
+        said = sse.is_said(self.response.headers.get("content-type", ""))
+        return said or await self._own(_begins_as_events(self.response))
 
     async def close(self) -> None:
         """Ends the provider call at once; safe at any time, and twice."""
@@ -139,23 +140,16 @@ class Exchange:
         return await task
 
 
-def is_event_stream(response: httpx2.Response) -> bool:
-    kind: str = response.headers.get("content-type", "")
-    return kind.partition(";")[0].strip().lower() == "text/event-stream"
-
-
 async def _begins_as_events(response: httpx2.Response) -> bool:
-    """Whether a body begins as an event stream does; some say JSON or nothing of it. It can still be read whole."""
+    """Whether a body begins as an event stream does. It can still be read whole."""
     stream = response.stream
     assert isinstance(stream, httpx2.AsyncByteStream)
     response.stream = held = Held(stream)
     decode, begun = decoder(response), b""
     while part := await held.look():
-        begun = (begun + decode(part)).removeprefix(b"\xef\xbb\xbf").lstrip()
-        if begun.startswith(_FIELDS):
-            return True
-        if not any(field.startswith(begun) for field in _FIELDS):
-            break
+        begun += decode(part)
+        if (told := sse.begins(begun)) is not None:
+            return told
     return False
 
 
@@ -266,7 +260,6 @@ __all__ = [
     "Incoming",
     "ProviderError",
     "dump",
-    "is_event_stream",
     "parse",
     "plain",
     "raw",
