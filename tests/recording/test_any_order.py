@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import os
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from tests.recording import streams
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+CAPTURES = Path(__file__).parent.parent / "captures"
 DEEP = int(os.environ.get("RELAYWEB_ORDER_STREAMS", "0"))
 """How many streams `make soak` tries, new ones each time. Otherwise a few, the same ones everywhere."""
 
@@ -108,6 +111,14 @@ def test_any_order_with_any_repetition_in_any_batches_gives_the_same_rows(
 def test_nor_do_they_where_events_contradict_each_other(seed: int, order: random.Random, restart: bool) -> None:
     in_any_order([streams.line(event) for event in streams.Tangled(random.Random(seed)).grow()], order, restart)
     assert not list(Rebuilt().differences(lambda _: None))
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in CAPTURES.glob("*.gz")))
+def test_nor_do_they_in_streams_of_real_clients(name: str) -> None:
+    lines = gzip.decompress((CAPTURES / name).read_bytes()).splitlines()
+    for restart in (False, True):
+        in_any_order(lines, random.Random(name), restart)
+        assert not list(Rebuilt().differences(lambda _: None))
 
 
 def in_any_order(lines: list[bytes], order: random.Random, restart: bool) -> None:

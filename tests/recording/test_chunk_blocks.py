@@ -96,3 +96,15 @@ def test_a_mark_with_half_a_character_is_listed_once_at_its_index() -> None:
     lines = [Line(text, 1) for text in (streams.line(start), said, streams.line(content))]
     Recorder(Tables(connection)).record(lines)
     assert [index for index, _ in chunks.joined(UUID(attempt))] == [2]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_mark_of_one_uuid_under_two_attempts_is_one_of_each() -> None:
+    first, second = (streams.uid() for _ in range(2))
+    starts = [streams.scope("start", uuid, None, 0, category="llm", data=streams.request()) for uuid in (first, second)]
+    marks = [{**streams.chunk(uuid, 0, 3), "uuid": streams.uid(7)} for uuid in (first, second, first)]
+    lines = [Line(streams.line(event), 1) for event in (*starts, *marks)]
+    Recorder(Tables(connection)).record(lines)
+    assert [line.duplicate for line in lines] == [False, False, False, False, True]
+    found = Scope.objects.filter(uuid__in=[first, second]).values_list("chunk_count", "flags")
+    assert list(found) == [(1, Scope.Flag.SYNTHETIC)] * 2
