@@ -7,7 +7,7 @@ ARGS   ?=
 MINUTES ?= 30
 PIP     = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: run test test-postgres lint bench soak system clean audit fuzz
+.PHONY: run test test-postgres test-pair lint bench soak system clean audit fuzz
 
 run: $(VENV)/.installed
 	@exec $(VENV)/bin/relayweb serve --host $(HOST) --port $(PORT) $(ARGS)
@@ -17,11 +17,20 @@ test: system lint
 	$(VENV)/bin/python -X dev -m pytest --quiet --numprocesses auto --dist loadfile -m "not browser" $(ARGS)
 	$(VENV)/bin/python -X dev -m pytest --quiet -m browser $(ARGS)
 	@$(MAKE) --no-print-directory test-postgres
+	@$(MAKE) --no-print-directory test-pair PAIR_TESTS="$(PAIR_SOME)"
 
 # Tests of what speaks to the database on a PostgreSQL of their own; POSTGRES_TESTS names others, such as tests/ingest.
 POSTGRES_TESTS ?= tests/recording tests/gateway tests/api tests/ingest/test_doors.py tests/ingest/test_export.py
 test-postgres: system $(VENV)/.installed-dev
 	$(VENV)/bin/python -m tests.scale.engines $(VENV)/bin/python -m pytest --quiet --numprocesses auto --dist loadfile $(POSTGRES_TESTS)
+
+# Tests of whole journeys, served by two processes on PostgreSQL and Redis behind a proxy that takes them in turn.
+PAIR_SOME = tests/browser/test_pair.py tests/browser/test_first_minute.py tests/gateway/test_served_record.py
+PAIR_TESTS ?= tests/browser tests/journeys tests/intercepts/test_in_a_server.py tests/security/test_browsers.py \
+	tests/gateway/test_bytes.py tests/gateway/test_sdks.py tests/gateway/test_served_record.py tests/gateway/test_robustness.py \
+	tests/ingest/test_exporters.py tests/ui/test_snippets_run.py
+test-pair: system $(VENV)/.installed-dev
+	$(VENV)/bin/python -m tests.scale.engines --pair $(VENV)/bin/python -m pytest --quiet $(PAIR_TESTS)
 
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .
@@ -45,11 +54,12 @@ audit: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m bench $(ARGS)
 
-# The long forms: thousands of streams in any order, fifty kills under load, a long run with faults at its end, and
-# faults under two processes on PostgreSQL and Redis. Each line may be run alone.
+# The long forms: thousands of streams in any order, fifty kills under load, all journeys on two processes, a long run
+# with faults at its end, and faults under two processes on PostgreSQL and Redis. Each line may be run alone.
 soak: $(VENV)/.installed-dev
 	RELAYWEB_ORDER_STREAMS=5000 $(VENV)/bin/python -m pytest -o faulthandler_timeout=7200 tests/recording/test_any_order.py tests/recording/test_several_recorders.py
 	RELAYWEB_CRASH_KILLS=50 $(VENV)/bin/python -m pytest -o faulthandler_timeout=7200 tests/journeys/test_crash.py
+	RELAYWEB_CRASH_KILLS=20 $(MAKE) --no-print-directory test-pair
 	$(VENV)/bin/python -m bench.soak --minutes $(MINUTES) --write docs/reliability.md $(ARGS)
 	$(VENV)/bin/python -m bench.faults --rounds 5 --write docs/reliability.md
 

@@ -49,7 +49,7 @@ HOME: Path = _home()
 DATABASE_URL: str = os.environ.get("DATABASE_URL", "")
 """A PostgreSQL database in place of SQLite in HOME, as postgres://user:password@host/name."""
 REDIS_URL: str = os.environ.get("REDIS_URL", "")
-"""A Redis that carries wake-ups between several processes, as redis://host:6379/0."""
+"""A Redis by which several processes wake each other, follow conversations and count together (docs/scaling.md)."""
 SYNCHRONOUS: str = _one_of("RELAYWEB_SYNCHRONOUS", "NORMAL", "FULL")
 """SQLite's synchronous mode. Under NORMAL a loss of power, not of the process, may lose the last moments."""
 PUBLIC_URL: str = os.environ.get("RELAYWEB_URL", "").rstrip("/")

@@ -39,6 +39,7 @@ def test_three_questions_about_the_last_failed_turn(site, open_page, shot):
     page = open_page("/")
     told = Presses(page)
     told.press(page.locator(".fopt", has_text="failed").first)
+    page.wait_for_url("**/?q=*")  # else a row of the page before is pressed
     told.press(page.locator("tr[data-row]", has_text="Summarise the long report.").locator("td").first)
     peek = page.locator(".peek")
     peek.locator(".asked").wait_for()
