@@ -55,6 +55,8 @@ class Gateway:
             raise GatewayError(error.status, code, str(error), retry_after=error.retry_after) from None
         if token is None:
             raise GatewayError(401, "wrong_token", _wrong_token(text), retry=False)
+        if scope["method"].upper() in ("CONNECT", "TRACE"):  # RFC 9110, 9.3.6 and 9.3.8: a tunnel, an echo of the keys
+            raise GatewayError(405, "method_not_allowed", f"{scope['method']} is not passed on", retry=False)
         target = await self.find(route.upstream)
         url = target.url(route.rest)
         # A base URL may hold a part of the endpoint, or all of it.

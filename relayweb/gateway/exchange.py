@@ -25,6 +25,7 @@ from relayweb.gateway.upstreams import Target
 
 T = TypeVar("T")
 
+_WINDOW = 1 << 23  # RFC 9659: as far back as a content coding may refer
 _RETRYABLE = frozenset({408, 409, 429})
 
 
@@ -103,11 +104,8 @@ class Exchange:
         incoming = self.incoming
         if self.response is not None:  # an intercept tries again
             await self.response.aclose()
-        self.response = await self._own(
-            self._transports.send(
-                incoming.target, incoming.method, incoming.url, travel.to_upstream(kept, extra), content
-            )
-        )
+        url, headers = travel.url_to_upstream(incoming.url), travel.to_upstream(kept, extra)
+        self.response = await self._own(self._transports.send(incoming.target, incoming.method, url, headers, content))
         return self.response
 
     async def read(self) -> bytes:
@@ -183,11 +181,12 @@ def plain(response: httpx2.Response, content: bytes) -> bytes:
 
 def decoded(content: bytes, coding: str) -> bytes:
     """A body without its content coding; as it is where we cannot undo that, or it would grow beyond all measure."""
+    room = min(conf.MAX_BODY, _room(len(content)))
     try:
         if coding in ("gzip", "x-gzip", "deflate"):
-            return zlib.decompressobj(47).decompress(content, conf.MAX_BODY)
+            return zlib.decompressobj(47).decompress(content, room)
         if coding == "zstd":
-            return zstandard.ZstdDecompressor().stream_reader(content).read(conf.MAX_BODY)
+            return zstandard.ZstdDecompressor(max_window_size=_WINDOW).stream_reader(content).read(room)
     except (zlib.error, zstandard.ZstdError):
         pass
     return content
@@ -207,7 +206,9 @@ class Unpacking:
 
     def __init__(self, coding: str) -> None:
         self._undo: Any = (
-            zstandard.ZstdDecompressor().decompressobj() if coding == "zstd" else zlib.decompressobj(wbits=47)
+            zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
+            if coding == "zstd"
+            else zlib.decompressobj(wbits=47)
         )
         self._taken = self._given = 0
         self._broken = False
@@ -215,10 +216,10 @@ class Unpacking:
     def __call__(self, data: bytes) -> bytes:
         parts = []
         # In slices, because four bytes of zstd can hold 128 KB.
-        for at in range(0, len(data), 1024):
+        for at in range(0, len(data), 256):
             if self._broken:
                 break
-            part = data[at : at + 1024]
+            part = data[at : at + 256]
             try:
                 parts.append(self._undo.decompress(part))
             except (zlib.error, zstandard.ZstdError):
@@ -226,8 +227,13 @@ class Unpacking:
                 break
             self._taken += len(part)
             self._given += len(parts[-1])
-            self._broken = self._given > max(conf.MAX_BODY, 100 * self._taken)
+            self._broken = self._given > _room(self._taken)
         return b"".join(parts)
+
+
+def _room(taken: int) -> int:
+    """What so many bytes may unpack to, which is done while everybody waits."""
+    return max(8 * 1024 * 1024, 100 * taken)
 
 
 def _coding(headers: travel.Headers) -> str:

@@ -17,13 +17,16 @@ _NEVER_UP = _HOP_BY_HOP | {b"host", b"content-length", b"accept-encoding", b"exp
 _OURS = (b"x-relay-", b"x-nemo-relay-", b"x-dynamo-")
 # Cookies of our own pages, which a browser on the same host would send along.
 _OUR_COOKIES = frozenset({b"sessionid", b"csrftoken"})
-# What would speak for our origin to a browser: answers get a policy of our own (answering.py).
+# What would speak for our origin to a browser: answers get a policy of our own (answering.py). Some would have it tell
+# others of our pages, or look for them elsewhere.
 _NOT_DOWN = frozenset(
-    b"content-security-policy x-content-type-options clear-site-data strict-transport-security "
-    b"service-worker-allowed".split()
+    b"content-security-policy x-content-type-options clear-site-data strict-transport-security service-worker-allowed "
+    b"content-security-policy-report-only report-to reporting-endpoints nel alt-svc public-key-pins expect-ct refresh "
+    b"accept-ch critical-ch".split()
 )
 _TRACE = (b"traceparent", b"tracestate")  # W3C Trace Context
 _OUR_TOKEN = re.compile(rb"rw_[a-z]+_")
+_WHOLE_TOKEN = re.compile(rb"rw_(?:ingest|gateway|read)_[A-Za-z0-9_-]{43}")
 _LONGEST = 200
 
 
@@ -86,6 +89,8 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], extra: Mapping[str, str]
             continue
         if name in (b"authorization", b"x-api-key") and _is_our_token(value):
             continue
+        if _WHOLE_TOKEN.search(value):  # a Referer that holds our URL, a key in another place
+            continue
         if name == b"cookie":
             value = _without_our_cookies(value)
             if not value:
@@ -96,6 +101,15 @@ def to_upstream(headers: Iterable[tuple[bytes, bytes]], extra: Mapping[str, str]
         if name not in _NEVER_UP and not name.startswith(_OURS):
             out.append((name, text.encode("latin-1", "replace")))
     return out
+
+
+def url_to_upstream(url: str) -> str:
+    """The URL without parameters that hold a token of ours; otherwise not a character changes."""
+    bare, mark, query = url.partition("?")
+    if not _WHOLE_TOKEN.search(query.encode()):
+        return url
+    kept = [part for part in query.split("&") if not _WHOLE_TOKEN.search(part.encode())]
+    return bare + (mark + "&".join(kept) if kept else "")
 
 
 def to_client(
@@ -110,7 +124,8 @@ def to_client(
         for name, value in headers
         if name.lower() not in _HOP_BY_HOP | _NOT_DOWN
         and (keep_length or name.lower() != b"content-length")
-        and not (name.lower() == b"set-cookie" and value.partition(b"=")[0].strip() in _OUR_COOKIES)
+        # One without a name is sent back as it stands, "=sessionid=…" as a session of ours.
+        and not (name.lower() == b"set-cookie" and value.partition(b"=")[0].strip() in _OUR_COOKIES | {b""})
     ]
     if length is not None:
         out.append((b"content-length", str(length).encode()))

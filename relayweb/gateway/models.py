@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,13 +10,15 @@ from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 
+from relayweb.gateway.addresses import is_forbidden_address
+
 DEMO_SCHEME = "demo"
 
 
 def validate_base_url(value: str) -> None:
-    """Refuses what can never be a provider: other schemes, credentials, queries, link-local addresses.
+    """Refuses what can never be a provider: other schemes, credentials, queries, forbidden addresses.
 
-    A host name that resolves to a link-local address is refused later, when the connection is made.
+    A host name that resolves to a forbidden address is refused later, when the connection is made.
     """
     try:
         url = urlsplit(value)
@@ -25,21 +27,14 @@ def validate_base_url(value: str) -> None:
         raise ValidationError(f"{value!r} is not a URL: {error}") from None
     if url.scheme not in ("http", "https", DEMO_SCHEME) or not host:
         raise ValidationError(f"{value!r} must look like https://host/v1")
-    if url.username or url.password or url.query or url.fragment:
+    if re.search(r"[@?#]", value):
         raise ValidationError("give the base URL without user, password, query or fragment; keys come from the client")
+    if re.search(r"[\s\x00-\x1f\x7f\\]", value):
+        raise ValidationError(f"{value!r} holds a space, a control character or a backslash")
     if is_forbidden_address(host):
-        raise ValidationError(f"{host} is a link-local address; the gateway never connects to those")
-
-
-def is_forbidden_address(host: str) -> bool:
-    """Whether `host` is an address no provider has: link-local (cloud metadata), multicast, unspecified."""
-    try:
-        address = ipaddress.ip_address(host.split("%", 1)[0].strip("[]"))
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    address = mapped or address
-    return address.is_link_local or address.is_multicast or address.is_unspecified
+        raise ValidationError(
+            f"{host} is a link-local, reserved or metadata address; the gateway never connects to those"
+        )
 
 
 class Upstream(models.Model):

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from relayweb.gateway.conversation import CHAT, MESSAGES, RESPONSES
 
+_INVISIBLE = re.compile(r"[\x00-\x20\x7f]")
 _ENDPOINTS = (("/chat/completions", CHAT), ("/responses", RESPONSES), ("/messages", MESSAGES))
 
 
@@ -43,6 +44,19 @@ def api_mode(method: str, path: str) -> str | None:
     return next((mode for suffix, mode in _ENDPOINTS if path.endswith(suffix)), None)
 
 
+def climbs(path: str) -> bool:
+    """Whether a path leads above where it is appended, read as the most lenient server would."""
+    for _ in range(3):
+        path = unquote(path)
+    depth = 0
+    for raw in re.split(r"[/\\]", path):
+        segment = _INVISIBLE.sub("", re.split("[;?#]", raw, maxsplit=1)[0])
+        depth += -1 if segment == ".." else segment not in ("", ".")
+        if depth < 0:
+            return True
+    return False
+
+
 def _plain(path: str) -> str:
     """A path decoded, in small letters, without parameters, empty and dot segments (RFC 3986, 3.3 and 5.2.4)."""
     for _ in range(3):  # a proxy on the way may decode once more
@@ -50,7 +64,7 @@ def _plain(path: str) -> str:
     path = re.split("[?#]", path, maxsplit=1)[0].replace("\\", "/")
     segments: list[str] = []
     for raw in path.split("/"):
-        segment = re.sub(r"[\x00-\x20\x7f]", "", raw.partition(";")[0]).casefold()
+        segment = _INVISIBLE.sub("", raw.partition(";")[0]).casefold()
         if segment == "..":
             del segments[-1:]
         elif segment not in ("", "."):

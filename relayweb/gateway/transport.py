@@ -15,8 +15,9 @@ import httpcore2
 import httpx2
 
 from relayweb import conf
+from relayweb.gateway.addresses import is_forbidden_address
 from relayweb.gateway.headers import Headers
-from relayweb.gateway.models import DEMO_SCHEME, is_forbidden_address
+from relayweb.gateway.models import DEMO_SCHEME
 from relayweb.gateway.upstreams import Target
 
 # Reading may take as long as a model thinks; a client that will not wait hangs up, and so do we.
@@ -33,7 +34,7 @@ class TooLarge(httpx2.ReadError):
 
 
 class _Guarded(httpcore2.AsyncNetworkBackend):
-    """Refuses connections that ended at a link-local address, whatever name led there, before a byte is sent."""
+    """Refuses connections that ended at a forbidden address, whatever name led there, before a byte is sent."""
 
     def __init__(self, inner: httpcore2.AsyncNetworkBackend) -> None:
         self._inner = inner
@@ -50,7 +51,7 @@ class _Guarded(httpcore2.AsyncNetworkBackend):
         address = stream.get_extra_info("server_addr")
         if address and is_forbidden_address(str(address[0])):
             await stream.aclose()
-            raise httpcore2.ConnectError(f"{host} is at the link-local address {address[0]}, which is never contacted")
+            raise httpcore2.ConnectError(f"{host} is at {address[0]}, an address which is never contacted")
         return stream
 
     async def sleep(self, seconds: float) -> None:
@@ -75,12 +76,15 @@ class Transports:
     async def send(self, target: Target, method: str, url: str, headers: Headers, body: bytes) -> httpx2.Response:
         """The provider's response once its head is there; iterate `response.stream` for the raw bytes, then aclose it.
 
-        Raises httpx2.TransportError (connection refused, time-out, protocol error) and httpx2.InvalidURL.
+        Raises httpx2.TransportError (connection refused, time-out, protocol error, forbidden address) and
+        httpx2.InvalidURL.
         """
         request = httpx2.Request(
             method, url, headers=headers, content=body if body or method in ("POST", "PUT", "PATCH") else None
         )
         request.extensions["timeout"] = TIMEOUT.as_dict()
+        if is_forbidden_address(request.url.host):  # by way of a proxy too
+            raise httpx2.ConnectError(f"{request.url.host} is an address which is never contacted")
         response = await self._for(request.url).handle_async_request(request)
         response.request = request
         return response

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from django.db import DatabaseError, close_old_connections
 
+from relayweb.gateway import routes
+from relayweb.gateway.errors import GatewayError
 from relayweb.gateway.models import Upstream
 
 log = logging.getLogger(__name__)
@@ -37,8 +39,15 @@ class Target:
     api_mode: str
 
     def url(self, rest: str) -> str:
-        """The provider's URL for what the client asked behind /gw/<upstream>/ (still percent-encoded, no query)."""
-        return self.base_url + provider_path(urlsplit(self.base_url).path, rest)
+        """The provider's URL for what the client asked behind /gw/<upstream>/ (still percent-encoded, no query).
+
+        Raises GatewayError for a path that leads above the base URL: an admin named that, and nothing beside it.
+        """
+        path = provider_path(urlsplit(self.base_url).path, rest)
+        if routes.climbs(path):
+            text = f"the path leads above the base URL of upstream {self.name}"
+            raise GatewayError(400, "invalid_path", text, retry=False)
+        return self.base_url + path
 
 
 def provider_path(base_path: str, rest: str) -> str:

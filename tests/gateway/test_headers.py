@@ -1,6 +1,6 @@
 import pytest
 
-from relayweb.gateway.headers import Caller, read_caller, read_token, to_client, to_upstream
+from relayweb.gateway.headers import Caller, read_caller, read_token, to_client, to_upstream, url_to_upstream
 
 
 def test_nothing_of_ours_and_nothing_of_the_connection_reaches_the_provider():
@@ -91,3 +91,41 @@ def test_the_trace_of_a_client_is_not_mixed_with_ours(name):
         (b"x-a", b"1"),
     ]
     assert (b"traceparent", b"00-ours") in to_upstream([], ours)
+
+
+TOKEN = "rw_gateway_" + "aB3_-" * 8 + "abc"
+
+
+@pytest.mark.parametrize("name", [b"referer", b"api-key", b"x-goog-api-key", b"authorization"])
+def test_our_token_reaches_no_provider_wherever_it_stands(name):
+    sent = [(name, f"http://127.0.0.1:8000/gw/t/{TOKEN}/openai".encode()), (b"x-other", b"rw_gateway_short")]
+    assert to_upstream(sent) == [(b"x-other", b"rw_gateway_short"), (b"accept-encoding", b"identity")]
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        (f"https://host/v1/files?token={TOKEN}", "https://host/v1/files"),
+        (f"https://host/v1/files?a=%20b&token={TOKEN}&&c", "https://host/v1/files?a=%20b&&c"),
+        ("https://host/v1/files?token=theirs&", "https://host/v1/files?token=theirs&"),
+        ("https://host/v1/files?", "https://host/v1/files?"),
+    ],
+)
+def test_our_token_in_the_query_stays_here_and_the_rest_is_as_it_was(url, sent):
+    assert url_to_upstream(url) == sent
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (b"set-cookie", b"=sessionid=evil"),
+        (b"Set-Cookie", b" sessionid = evil; Path=/"),
+        (b"alt-svc", b'h3="evil.example:443"'),
+        (b"NEL", b'{"report_to": "evil"}'),
+        (b"report-to", b"{}"),
+        (b"refresh", b"0; url=http://evil.example"),
+    ],
+)
+def test_a_provider_says_nothing_to_a_browser_about_our_pages(name, value):
+    kept = [(b"set-cookie", b"__cf_bm=1"), (b"x-request-id", b"1")]
+    assert to_client([*kept, (name, value)]) == kept

@@ -2,8 +2,26 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 
+from relayweb.gateway.errors import GatewayError
 from relayweb.gateway.models import Upstream, validate_base_url
 from relayweb.gateway.upstreams import Target, provider_path
+
+FORBIDDEN = [
+    "169.254.169.254.",
+    "2852039166",
+    "0xa9fea9fe",
+    "0251.0376.0251.0376",
+    "169.254.43518",
+    "[64:ff9b::a9fe:a9fe]",
+    "[2002:a9fe:a9fe::1]",
+    "[::169.254.169.254]",
+    "[fd00:ec2::254]",
+    "100.100.100.200",
+    "168.63.129.16",
+    "255.255.255.255",
+    "240.0.0.1",
+    "0",
+]
 
 
 @pytest.mark.parametrize(
@@ -51,11 +69,47 @@ def test_a_path_without_version_below_a_bare_host_stays():
         "http://[::ffff:169.254.169.254]/",
         "http://0.0.0.0/v1",
         "http://host:port/v1",
+        "http://@host/v1",
+        "http://host/?",
+        "http://host/v1#",
+        "http://host\\@evil.example",
+        "http://ho st/v1",
+        "http://host/v1\t",
+        *(f"http://{address}/v1" for address in FORBIDDEN),
     ],
 )
 def test_what_is_no_provider_is_refused(url):
     with pytest.raises(ValidationError):
         validate_base_url(url)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.1", "10.0.0.1", "[::1]", "[fd00::1]", "localhost", "8.8.8.8"])
+def test_models_of_one_s_own_may_be_upstreams(address):
+    validate_base_url(f"http://{address}:11434/v1")
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "../admin",
+        "v1/../admin",
+        "v1/files/../../../admin",
+        "%2e%2e/admin",
+        "%252e%252e%252fadmin",
+        "..%2fadmin",
+        "..;/admin",
+        "a\\..\\..\\admin",
+        "a/.%09./../admin",
+    ],
+)
+def test_no_path_leads_above_the_base_url(rest):
+    with pytest.raises(GatewayError, match="leads above"):
+        Target("x", "https://host/llm/v1", "chat_completions").url(rest)
+
+
+@pytest.mark.parametrize("rest", ["files/a/../b", "files/..a/b..", "files/...", "./files", "a//b"])
+def test_a_path_may_hold_dots(rest):
+    assert Target("x", "https://host/llm/v1", "chat_completions").url(rest).endswith(rest)
 
 
 @pytest.mark.usefixtures("as_migrated")
