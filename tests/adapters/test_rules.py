@@ -301,7 +301,7 @@ def _raise(_draft: Draft) -> Draft:
 
 
 def _slow(draft: Draft) -> Draft:
-    time.sleep(0.03)
+    time.sleep(0.15)
     return draft.with_body({"slow": True})
 
 
@@ -309,7 +309,7 @@ ODD = {
     "raises": (_raise, "KeyError: 'boom'"),
     "returns None": (lambda _draft: None, "returned NoneType instead of a request"),
     "returns a list as body": (lambda draft: draft.with_body([1]), "returned Draft instead of a request"),
-    "takes long": (_slow, "took 0.0 s (limit 0.01 s)"),
+    "takes long": (_slow, "took "),
 }
 
 
@@ -323,17 +323,18 @@ def fresh_failures() -> Any:
 
 @pytest.mark.parametrize("name", ODD)
 def test_a_failing_rule_fails_open_or_closed_as_it_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.rules.SLOW_S", 0.01)
+    monkeypatch.setattr("adapters.rules.SLOW_S", 0.1)
     does, says = ODD[name]
     last = Rule.parse(seed("z", 1))
     rewrites, sent, decision = preview(RuleSet([Rule("odd", Odd(does)), last]), {"a": 1}, api_mode="x")
     assert (keys(rewrites), sent, decision) == (["odd", "z"], {"a": 1, "seed": 1}, None)
-    assert (rewrites[0]["result"], rewrites[0]["error"], rewrites[0]["patch"]) == ("error", says, [])
+    assert (rewrites[0]["result"], rewrites[0]["patch"]) == ("error", []) and rewrites[0]["error"].startswith(says)
     rewrites, sent, decision = preview(
         RuleSet([Rule("odd", Odd(does), on_error="closed"), last]), {"a": 1}, api_mode="x"
     )
     assert (keys(rewrites), sent) == (["odd"], {"a": 1})
-    assert decision is not None and decision.effect == Block(f"intercept odd failed: {says}")
+    assert decision is not None and isinstance(decision.effect, Block)
+    assert decision.effect.reason.startswith(f"intercept odd failed: {says}")
 
 
 def test_a_failing_shadow_rule_never_blocks() -> None:
