@@ -17,9 +17,10 @@ import pytest
 from django.conf import settings as django_settings
 from django.db import connection
 
-from relayweb.recording import integrity
+from relayweb.recording import integrity, retelling
 from relayweb.recording import writer as writer_module
-from relayweb.recording.models import Event, Scope
+from relayweb.recording.models import Event, Ledger, Scope, Unsettled
+from relayweb.recording.retelling import Retelling
 from relayweb.recording.submissions import Full, Receipt
 from relayweb.recording.writer import Writer
 from tests.recording import streams
@@ -275,3 +276,41 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path: Path)
     check = subprocess.run([sys.executable, "manage.py", "check"], env=env, capture_output=True, text=True)
     assert check.returncode == 0, check.stderr
     assert connection is not None
+
+
+def test_what_contradictions_put_in_doubt_is_told_anew_while_nothing_comes(
+    recording: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retelling, "REST", 40.0)
+    turns = [streams.uid() for _ in range(2)]
+    call = {"name": "custom", "category": "llm"}
+    recording.submit_sync(ndjson(*(streams.scope("start", turn, None, 1, name="relay.turn") for turn in turns)))
+    poked: list[int] = []
+    recording.subscribe(poked.append)
+    for n in range(8):  # each says of another turn that the call is its own
+        recording.submit_sync(ndjson(streams.scope("start", streams.uid(5), turns[n % 2], 50 - n, **call)))
+    assert Unsettled.objects.exists(), "it was told anew after each"
+    wait_for(lambda: not Unsettled.objects.exists())
+    wait_for(lambda: poked[-1] == Ledger.objects.get().seq)
+    assert [Scope.objects.get(uuid=turn).attempts for turn in turns] == [0, 1]
+    assert not list(integrity.problems())
+
+
+def test_a_telling_that_fails_harms_no_sender_and_is_tried_again(
+    recording: Writer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tell = Retelling.tell
+
+    def fail(self: Retelling, wanted: set[bytes]) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(Retelling, "tell", fail)
+    call, turn = streams.uid(), streams.uid()
+    receipt = recording.submit_sync(
+        ndjson(streams.scope("start", call, None, 9, name="plan"), streams.scope("start", call, turn, 8, name="plan"))
+    )
+    assert (receipt.accepted, receipt.rejected) == (2, []) and Unsettled.objects.exists()
+    assert "could not be told anew" in caplog.text
+    monkeypatch.setattr(Retelling, "tell", tell)
+    recording.close()
+    assert not list(integrity.problems()) and not Unsettled.objects.exists()
