@@ -11,12 +11,15 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from relayweb.ingest.otlp import genai, openinference, relay
+from relayweb.ingest.otlp import dialects, genai, openinference, relay
 from relayweb.ingest.otlp.reading import Reading
 from relayweb.ingest.otlp.spans import Span, SpanEvent
 from relayweb.recording.copies import made_uuid, told_by_span
 
-_VOCABULARIES = (relay.read, openinference.read, genai.read)
+_VOCABULARIES = (
+    *(relay.read, openinference.read, dialects.session, dialects.vercel, dialects.langfuse, dialects.logfire),
+    *(genai.read, dialects.openllmetry),
+)
 
 
 def events(span: Span) -> list[bytes]:

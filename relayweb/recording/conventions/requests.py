@@ -58,7 +58,7 @@ def provider_of(name: Json, metadata: Json) -> str | None:
     )
     if isinstance(stated, str):
         return clean(stated[:100])
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name or " " in name:  # the name of a span, such as "chat gpt-5"
         return None
     return clean((name.split(".", 1)[0] if name in PROVIDER_NAMES else name)[:100])
 
