@@ -25,7 +25,7 @@ STALL_LEAST_US = 250_000
 STALL_GAPS = 4
 """Gaps a stream must have before one of them can stand out."""
 
-BATCH = 200  # streams of one transaction
+BATCH = 100  # streams of one transaction
 _LOCK = 0x72687974  # of the process that does it, on PostgreSQL
 _LEAST_US, _STEP = 100, 1.065
 """Gaps are counted on a logarithmic scale from a tenth of a millisecond to a quarter of an hour."""

@@ -201,12 +201,13 @@ def _catch_up(limit: int) -> bool:
     if not events:
         return False
     new, documents, mentions = _read(events)
+    texts, said_by = _rows(documents, mentions)
     with transaction.atomic():
         if connection.vendor == "postgresql":
             _fetch("SELECT 1 FROM recording_searchstate WHERE id = 1 FOR UPDATE")
         if reached() != after:
             return True
-        _insert(documents, mentions)
+        _insert(texts, said_by)
         _execute("UPDATE recording_searchstate SET seq = %s WHERE id = 1", [events[-1].seq])
     _indexed.add(new)
     return len(events) == limit
@@ -244,22 +245,27 @@ def _read(events: Iterable[Event]) -> tuple[set[int], dict[int, str], list[tuple
     return new, documents, mentions
 
 
-def _insert(documents: dict[int, str], mentions: list[tuple[int, UUID]]) -> None:
+def _rows(documents: dict[int, str], mentions: list[tuple[int, UUID]]) -> tuple[list[Any], list[Any]]:
+    """The documents and mentions as the database takes them."""
     texts: list[tuple[int, Any]] = _given(documents.items())
     if connection.vendor == "postgresql":
         # Not by PostgreSQL's own parser, which keeps URLs, e-mail addresses and numbers with signs in one piece.
         texts = [(number, sorted({word[:MAX_WORD] for word in split(text)})) for number, text in texts]
-        add = (
-            "INSERT INTO recording_search (rowid, words) VALUES (%s, array_to_tsvector(%s::text[])) "
-            "ON CONFLICT DO NOTHING"
-        )
-        mention = "INSERT INTO recording_mention (doc, scope_uuid) VALUES (%s, %s) ON CONFLICT DO NOTHING"
-    else:
-        add = "INSERT INTO recording_search (rowid, words) VALUES (%s, %s)"
-        mention = "INSERT OR IGNORE INTO recording_mention (doc, scope_uuid) VALUES (%s, %s)"
-    with connection.cursor() as cursor:
-        cursor.executemany(add, texts)
-        cursor.executemany(mention, [(number, as_parameter(uuid)) for number, uuid in mentions])
+    return texts, [(number, as_parameter(uuid)) for number, uuid in mentions]
+
+
+def _insert(texts: list[Any], mentions: list[Any]) -> None:
+    on_postgresql = connection.vendor == "postgresql"
+    row = "(%s, array_to_tsvector(%s::text[]))" if on_postgresql else "(%s, %s)"
+    unless_there = " ON CONFLICT DO NOTHING"
+    _put("INSERT INTO recording_search (rowid, words) VALUES ", row, unless_there if on_postgresql else "", texts)
+    _put("INSERT INTO recording_mention (doc, scope_uuid) VALUES ", "(%s, %s)", unless_there, mentions)
+
+
+def _put(insert: str, row: str, tail: str, pairs: list[Any]) -> None:
+    """Many rows a statement: after each statement Python's lock is waited for, with the database locked meanwhile."""
+    for some in (pairs[at : at + 400] for at in range(0, len(pairs), 400)):
+        _execute(insert + ", ".join([row] * len(some)) + tail, [value for pair in some for value in pair])
 
 
 def _given(documents: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:

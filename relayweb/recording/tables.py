@@ -27,7 +27,8 @@ _SCOPE_BOOLS = [
 # Without an adapter of its own, sqlite3 looks in vain for two methods of each value that is bound.
 sqlite3.register_adapter(bytes, bytes)
 sqlite3.register_adapter(bool, int)
-_PRAGMAS = ("busy_timeout=1000", "cache_size=-16000", "temp_store=MEMORY")
+# Our own word index may hold the lock for most of a second when the machine is busy: that is no trouble yet.
+_PRAGMAS = ("busy_timeout=2500", "cache_size=-16000", "temp_store=MEMORY")
 _EVENT_COLUMNS = ("seq", "uuid", "kind", "digest", "mark_of", "at_ns", "flags", "body")
 _CONTENT_COLUMNS = ("id", "digest", "kind", "size", "body")
 _BLOCK_COLUMNS = ("attempt_uuid", "kind", "first_seq", "last_seq", "count", "sealed", "body")
