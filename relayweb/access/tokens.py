@@ -129,6 +129,15 @@ async def aauthenticate(raw: str | None, scope: str, peer: str = "") -> Token | 
     return _within_its_limit(found)
 
 
+async def still_good(raw: str | None, scope: str, peer: str = "") -> bool:
+    """Whether a token that was let in has not been revoked since; one that cannot be looked up now stays good."""
+    digest = _digest(raw)
+    try:
+        return _remembered(digest) is not None or await _asked(digest, scope, peer) is not None
+    except NotNow:
+        return True
+
+
 def peer_of(asgi_scope: Mapping[str, Any]) -> str:
     """The address of the other side of a connection."""
     return str((asgi_scope.get("client") or [""])[0])

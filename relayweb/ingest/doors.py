@@ -5,9 +5,15 @@ Plain ASGI. A door checks the token before it takes the first byte of a body.
 
 from __future__ import annotations
 
+import time
+
 from relayweb.access import tokens
-from relayweb.access.answers import Receive, Scope, Send, deny
+from relayweb.access.answers import Message, Receive, Scope, Send, deny
 from relayweb.ingest import posts, sockets, traces
+from relayweb.ingest.reading import BodyError
+
+RECHECK_SECONDS = 2.0
+"""How often the token of something that goes on coming is looked at again."""
 
 NO_TOKEN = (
     "a token of scope ingest is needed, as `authorization: Bearer …`, `x-relay-token` or `?token=`; "
@@ -30,7 +36,8 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await deny(scope, receive, send, 405, f"use POST at {scope['path']}", [(b"allow", b"POST")])
     else:
         try:
-            token = await tokens.aauthenticate(tokens.from_scope(scope), "ingest", tokens.peer_of(scope))
+            raw, peer = tokens.from_scope(scope), tokens.peer_of(scope)
+            token = await tokens.aauthenticate(raw, "ingest", peer)
         except tokens.NotNow as error:
             retry = str(error.retry_after).encode()
             await deny(scope, receive, send, error.status, str(error), [(b"retry-after", retry)])
@@ -38,4 +45,22 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
             if token is None:
                 await deny(scope, receive, send, 401, NO_TOKEN, [(b"www-authenticate", b"Bearer")])
             else:
-                await door(scope, receive, send)
+                await door(scope, _while_good(receive, raw, peer), send)
+
+
+def _while_good(receive: Receive, raw: str | None, peer: str) -> Receive:
+    """What is received, until the token is revoked: uploads and sockets may last as long as their agent."""
+    asked = time.monotonic()
+
+    async def received() -> Message:
+        nonlocal asked
+        message = await receive()
+        if (now := time.monotonic()) - asked > RECHECK_SECONDS and not message["type"].endswith(".disconnect"):
+            asked = now
+            if not await tokens.still_good(raw, "ingest", peer):
+                if message["type"] == "http.request":
+                    raise BodyError(401, "the token was revoked; lines after those counted here were not taken")
+                return {"type": "websocket.disconnect", "code": 1008}
+        return message
+
+    return received

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from django.db import DatabaseError
 
 from relayweb.access.answers import Receive, Scope, Send, answer
-from relayweb.ingest.reading import BodyError, Decoder, Disconnected, Lines, body, decoder, whole_body
+from relayweb.ingest.reading import BodyError, Decoder, Disconnected, Lines, body, decoder, unpacked, whole_body
 from relayweb.ingest.tally import Tally
 from relayweb.recording.submissions import Full
 
@@ -60,7 +60,10 @@ def _content_type(header: str) -> str:
 async def _lines(receive: Receive, decode: Decoder, tally: Tally, *, patient: bool) -> None:
     lines = Lines()
     async for piece, more in body(receive):
-        whole = lines.feed(decode.feed(piece))
+        whole = b""
+        for part in unpacked(decode, piece):
+            await tally.submit(whole, patient=patient)
+            whole = lines.feed(part)
         if not more:
             decode.end()
             whole += lines.rest()

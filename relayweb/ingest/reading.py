@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Protocol
 
 import zstandard
@@ -13,6 +14,12 @@ from relayweb.access.answers import Receive
 
 # JSON of one agent's conversation packs well, but nothing honest shrinks to less than a hundredth.
 MAX_RATIO = 100
+WINDOW = 1 << 23
+"""Bytes a zstd sender may refer back to, each of which we keep: as many as RFC 9659 allows a content-encoding."""
+SLICE = 4096
+"""Packed bytes unpacked at a time; a byte may hold a thousand (gzip), or thirty thousand (zstd)."""
+PART = 4 * 1024 * 1024
+"""Unpacked bytes after which others have their turn."""
 
 
 class BodyError(Exception):
@@ -71,18 +78,20 @@ class Zstd:
     """RFC 8878, several frames one after the other included."""
 
     def __init__(self) -> None:
-        self._frame = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+        # One for all frames: making one takes 25 times as long as a frame without content.
+        self._context = zstandard.ZstdDecompressor(max_window_size=WINDOW)
+        self._frame = self._context.decompressobj()
         self._taken = self._given = 0
 
     def feed(self, data: bytes) -> bytes:
         self._taken += len(data)
         parts = []
         # In slices, because the most a call can give is 128 KB for each four bytes of it.
-        for at in range(0, len(data), 1024):
-            part = data[at : at + 1024]
+        for at in range(0, len(data), 256):
+            part = data[at : at + 256]
             while part:
                 if self._frame.eof:
-                    self._frame = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+                    self._frame = self._context.decompressobj()
                 try:
                     parts.append(self._frame.decompress(part))
                 except zstandard.ZstdError as error:
@@ -107,6 +116,21 @@ def decoder(content_encoding: str) -> Decoder:
         raise BodyError(
             415, f"content-encoding {content_encoding!r} is not understood; send gzip, zstd or none"
         ) from None
+
+
+def unpacked(decode: Decoder, piece: bytes) -> Iterator[bytes]:
+    """A piece of a body without its coding, in parts that are not much longer than PART."""
+    if isinstance(decode, Identity):
+        yield piece
+        return
+    parts, size = [], 0
+    for at in range(0, len(piece), SLICE):
+        parts.append(decode.feed(piece[at : at + SLICE]))
+        size += len(parts[-1])
+        if size >= PART:
+            yield b"".join(parts)
+            parts, size = [], 0
+    yield b"".join(parts)
 
 
 def _room(taken: int, given: int) -> int:
@@ -193,9 +217,11 @@ async def whole_body(receive: Receive, decode: Decoder) -> bytes:
     """A body that makes sense only as a whole, decompressed. Raises Disconnected, or BodyError when too large."""
     parts, size = [], 0
     async for piece, _ in body(receive):
-        parts.append(decode.feed(piece))
-        size += len(parts[-1])
-        if size > conf.MAX_BODY:
-            raise BodyError(413, f"the body is larger than {conf.MAX_BODY} bytes; send less at once")
+        for part in unpacked(decode, piece):
+            parts.append(part)
+            size += len(part)
+            if size > conf.MAX_BODY:
+                raise BodyError(413, f"the body is larger than {conf.MAX_BODY} bytes; send less at once")
+            await asyncio.sleep(0)
     decode.end()
     return b"".join(parts)

@@ -12,6 +12,7 @@ import logging
 from django.db import DatabaseError
 
 from relayweb.access.answers import Receive, Scope, Send
+from relayweb.ingest.reading import BodyError
 from relayweb.ingest.tally import Tally
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,9 @@ class Batches:
                 # The sender cannot be told and would not send again: hold on to it, and to the socket.
                 logger.error("websocket: the record cannot be written, trying again: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
+            except BodyError as error:
+                logger.warning("websocket: cut: %s", error)
+                raise ConnectionError(str(error)) from None
         if rejected := self._tally.rejected:
             first, more = rejected[0], len(rejected) - 1 + self._tally.rejected_more
             also = f", and {more} more" if more else ""

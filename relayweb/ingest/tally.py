@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from relayweb import conf
-from relayweb.ingest.reading import Lines
-from relayweb.recording.submissions import Full, Receipt
+from relayweb.ingest.reading import BodyError, Lines
+from relayweb.recording.submissions import Full, Receipt, is_one_event
 from relayweb.recording.writer import writer
 
 MAX_REJECTIONS = 1000
 """Lines named in an answer. More are counted in `rejected_more`."""
+MOST_REJECTED = 100_000
+"""After so many, and more than were taken, nobody means to send events: sixty million may fit into a small body."""
+PIECE_LINES, PIECE_BYTES = 4_000, 4 * 1024 * 1024
+"""Handed to the writer at a time, so that neither many lines nor long ones fill the memory or hold others up."""
 
 
 class Tally:
@@ -29,9 +35,20 @@ class Tally:
         Args:
             lines: whole lines; only the last may lack its LF.
             patient: wait for as long as the writer is full, instead of raising Full.
+
+        Raises:
+            Full: the writer stayed full. BodyError: there is hardly an event among all that was sent.
         """
-        if not lines:
+        await asyncio.sleep(0)
+        if not lines or lines.isspace():
+            self.lines += lines.count(b"\n")
             return
+        for piece in [lines] if is_one_event(lines) else pieces(lines):
+            await self._submit(piece, patient)
+            if self.rejected_more > max(MOST_REJECTED, self.accepted + self.duplicates):
+                raise BodyError(400, f"too many lines are no events; those after line {self.lines} were not read")
+
+    async def _submit(self, lines: bytes, patient: bool) -> None:
         arrived_ns = time.time_ns()
         while True:
             try:
@@ -80,6 +97,22 @@ class Tally:
         if self.rejected_more:
             told["rejected_more"] = self.rejected_more
         return told if error is None else {"error": error, **told}
+
+
+def pieces(lines: bytes) -> Iterator[bytes]:
+    """The same lines in pieces of at most PIECE_LINES lines and PIECE_BYTES, but for a line longer than that."""
+    start = 0
+    while start < len(lines):
+        end, limit = start, start + PIECE_BYTES
+        for _ in range(PIECE_LINES):
+            found = lines.find(b"\n", end, limit)
+            if found < 0:
+                break
+            end = found + 1
+        if end == start:
+            end = lines.find(b"\n", limit) + 1 or len(lines)
+        yield lines[start:end]
+        start = end
 
 
 def _line(rejection: dict[str, Any]) -> int:

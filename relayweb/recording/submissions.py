@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -57,18 +56,31 @@ class Job:
         return receipt
 
 
-_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+class _Object(msgspec.Struct):
+    """Any JSON object; its members are checked and not kept."""
+
+
+_check_object = msgspec.json.Decoder(_Object).decode
+
+
+def is_one_event(data: bytes) -> bool:
+    """Whether a body is one JSON object that is spread over several lines, as people write it."""
+    end = data.find(b"\n")
+    if end < 0 or data[:end].rstrip().endswith(b"}"):
+        return False
+    try:
+        _check_object(data)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
 
 
 def split(data: bytes, arrived_us: int) -> tuple[list[int], list[Line]]:
     """The lines of a body that are not blank, with their numbers. One event may also be spread over several lines."""
-    parts = data.split(b"\n")
-    if len(parts) > 1 and not parts[0].rstrip().endswith(b"}"):
-        with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError, RecursionError):
-            _decode_object(data)
-            return [1], [Line(data.strip(), arrived_us)]
+    if is_one_event(data):
+        return [1], [Line(data.strip(), arrived_us)]
     numbers, lines = [], []
-    for number, part in enumerate(parts, 1):
+    for number, part in enumerate(data.split(b"\n"), 1):
         text = part.strip(b" \t\r")
         if text:
             numbers.append(number)

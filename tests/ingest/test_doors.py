@@ -13,7 +13,7 @@ import httpx2
 import pytest
 import websockets.sync.client as websocket
 import zstandard
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.served import Served
 
@@ -39,6 +39,11 @@ def post(served: Served, body: bytes, path: str = "/ingest/atof", **headers: str
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     named.setdefault("authorization", f"Bearer {served.ingest}")
     return httpx2.post(served.url + path, content=body, headers=named)
+
+
+def chunk(*events: dict) -> bytes:
+    data = lines(*events)
+    return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 def count(served: Served) -> int:
@@ -260,3 +265,34 @@ def test_the_log_holds_no_token(served: Served) -> None:
     log = served.log.read_text()
     assert "POST /ingest/nowhere 404" in log and "/gw/t/***/nowhere/v1/models" in log
     assert served.ingest not in log
+
+
+def test_a_revoked_token_ends_uploads_and_websockets_that_it_opened(served: Served) -> None:
+    raw = served.run("token", "create", "--scope", "ingest", "--name", "gone").stdout.decode().split()[-1]
+    head = f"POST /ingest/atof?token={raw} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    port = int(served.url.rsplit(":", 1)[1])
+    before = count(served)
+
+    url = f"ws://127.0.0.1:{port}/ingest/atof/ws?token={raw}"
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as upload, websocket.connect(url) as sink:
+        upload.sendall(head.encode() + chunk(mark()))
+        sink.send(json.dumps(mark()))
+        until(lambda: count(served) == before + 2)
+        assert b"revoked" in served.run("token", "revoke", "gone").stdout
+        time.sleep(4.5)  # a good token is remembered for two seconds, and asked after each two
+        upload.sendall(chunk(mark()))
+        answer = upload.recv(10_000)
+        assert answer.startswith(b"HTTP/1.1 401") and b"revoked" in answer
+        with pytest.raises(ConnectionClosed):
+            for _ in range(20):
+                sink.send(json.dumps(mark()))
+                time.sleep(0.5)
+
+
+def test_lines_keep_their_numbers_however_many_there_are(served: Served) -> None:
+    body = lines(*[mark() for _ in range(3)]).split(b"\n")
+    many = [b""] * 4_500 + [body[0], b"bad"] + [b"{}"] * 300 + [b" "] * 4_000 + [body[1], b"worse", body[2], b"last"]
+    answer = post(served, b"\n".join(many)).json()
+    assert answer["accepted"] == 3
+    wrong = [n for n, line in enumerate(many, 1) if line.strip() and b"kind" not in line]
+    assert [rejection["line"] for rejection in answer["rejected"]] == wrong
