@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
+from django.core.exceptions import EmptyResultSet
 from django.db import connection
 from django.db.models import Count, Max, Min, QuerySet
 
@@ -156,7 +157,10 @@ def _newest(turns: QuerySet[Scope]) -> tuple[QuerySet[Scope], bool]:
 
 def _joined(turns: QuerySet[Scope], select: str, rest: str) -> Iterator[tuple[Any, ...]]:
     """Rows of a SELECT over `t`, the turns, and `a`, what each of them counts."""
-    found, values = turns.order_by().values_list("uuid", "start_us", "profile").query.sql_with_params()
+    try:
+        found, values = turns.order_by().values_list("uuid", "start_us", "profile").query.sql_with_params()
+    except EmptyResultSet:  # a bound that no column can hold
+        return
     sql = (  # CROSS, so that SQLite begins with the turns
         f"WITH t (uuid, start_us, profile) AS ({found}) SELECT {select} "  # noqa: S608
         f"FROM t CROSS JOIN recording_scope a {rest}"

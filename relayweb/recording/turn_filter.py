@@ -84,6 +84,8 @@ _NUMBERS = {
     "start": "start_us",
 }
 _COUNTS = ("retries", "attempts", "logical_calls", "rewrites", "tools", "chunk_count")
+_MOST = 2**31
+"""Stalls that no stream has, where a database can still compare."""
 _COMPARISONS: dict[str, Any] = {
     ">": GreaterThan, ">=": GreaterThanOrEqual, "<": LessThan, "<=": LessThanOrEqual, "=": Exact,
 }  # fmt: skip
@@ -117,10 +119,11 @@ def _stalls(term: Compare) -> Q:
         Subquery(streams.annotate(together=Value(1)).values("together").annotate(total=Sum("stalls")).values("total")),
         0,
     )
+    low = min(term.value, _MOST)
     if term.operator == "..":
-        fits = Q(GreaterThanOrEqual(total, term.value)) & Q(LessThanOrEqual(total, term.upper))
+        fits = Q(GreaterThanOrEqual(total, low)) & Q(LessThanOrEqual(total, min(term.upper or 0, _MOST)))
     else:
-        fits = Q(_COMPARISONS[term.operator](total, term.value))
+        fits = Q(_COMPARISONS[term.operator](total, low))
     if not _holds(0, term):
         stalled = Stream.objects.filter(stalls__gt=0).values_list("attempt_uuid", flat=True)
         few = list(stalled[: FEW + 1])

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 from urllib.parse import urlencode
+
+from relayweb.recording.query_language import MAX_LENGTH, MAX_TERMS
 
 _TERM = re.compile(r'-?[A-Za-z_]+:(?:"[^"]*"?|\S*)|-?"[^"]*"?|\S+')
 _FIELD = re.compile(r"(-?[A-Za-z_]+:)(.*)", re.DOTALL)
@@ -36,9 +39,12 @@ def href(q: str, **more: str) -> str:
 
 
 def chips(q: str, bad_column: int | None = None) -> list[Chip]:
-    """The terms of a query. The one that holds `bad_column` (1-based) is marked."""
+    """The terms of a query, of one that is too long those that could be read. The one with `bad_column` is marked.
+
+    Each has a link to all the others, so a page of ten thousand would hold a hundred million.
+    """
     found = []
-    for match in _TERM.finditer(q):
+    for match in islice(_TERM.finditer(q[:MAX_LENGTH]), MAX_TERMS + 1):
         named = _FIELD.fullmatch(match[0])
         field, value = (named[1], named[2]) if named else ("", match[0])
         bad = bad_column is not None and match.start() < bad_column <= match.end() + 1

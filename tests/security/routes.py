@@ -31,6 +31,7 @@ TOKENS = ("read", "ingest", "gateway")
 EVERYBODY = ("anonymous", *PEOPLE, *TOKENS)
 UUID = "0b5ad8ac-5f5c-4f0e-9a51-0d3a1b2c3d4e"
 METHODS = ("GET", "POST")
+OTHER_METHODS = ("HEAD", "PUT")
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,10 @@ def ask_django(browser: Client, method: str, path: str, token: str | None = None
     browser.raise_request_exception, kept = False, copy.deepcopy(browser.cookies)
     with mock.patch("relayweb.gateway.demo.run_turn", _no_turn), transaction.atomic():
         body = {"scope": "gateway", "name": "n", "q": "status:ok"} if method == "POST" else {}
-        answer = getattr(browser, method.lower())(path, body, headers=headers)
+        if method in METHODS:
+            answer = getattr(browser, method.lower())(path, body, headers=headers)
+        else:
+            answer = browser.generic(method, path, headers=headers)
         answer.close()
         transaction.set_rollback(True)
     browser.cookies = kept  # logging out lost them

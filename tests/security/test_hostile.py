@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from adapters.intercepts import Rule, RuleSet, preview
 from relayweb.intercepts import transfer
 from relayweb.recording.query_language import QueryError, parse
 from relayweb.ui.inspect import markdown
+from tests.people import signed_in
 from tests.recording.streams import scope, uid
 from tests.served import Served
 
@@ -85,9 +87,6 @@ def test_a_bomb_at_the_gateway_passes_as_it_is_and_is_not_unpacked(served: Serve
 HOSTILE = {
     "deep arrays": b"[" * 100_000 + b"]" * 100_000,
     "deep objects": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
-    "a deep payload": json.dumps(scope("start", uid(), None, 1))
-    .encode()
-    .replace(b"null", b"[" * 5000 + b"]" * 5000, 1),
     "a long number": b'{"kind":"scope","timestamp":' + b"9" * 1_000_000 + b"}",
     "unbalanced": b'{"a":' * 100_000,
     "no utf-8": b'{"kind":"\xff\xfe' * 10_000,
@@ -106,6 +105,11 @@ def test_what_is_no_event_is_rejected_alone(served: Served, body: bytes) -> None
     assert (answer["accepted"], answer["duplicates"]) == (1, 1)
     assert [rejection["line"] for rejection in answer["rejected"]] == [2]
     assert time.monotonic() - began < 10
+
+
+def test_a_deep_payload_is_recorded_without_its_depth(served: Served) -> None:
+    deep = json.dumps(scope("start", uid(), None, 1)).encode().replace(b"null", b"[" * 5000 + b"]" * 5000, 1)
+    assert post(served, deep, content_type="application/x-ndjson").json()["accepted"] == 1
 
 
 def test_an_object_of_a_million_keys_is_recorded_and_shown(served: Served) -> None:
@@ -255,17 +259,17 @@ MARKDOWN = [
 
 @pytest.mark.parametrize("text", MARKDOWN, ids=lambda text: text[:6])
 def test_hostile_markdown_of_a_model_is_shown_in_time(text: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     markdown.render(text)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{" * 100_000, "a.b." * 50_000 + "=1", '[{"action":' * 10_000])
 def test_a_hostile_file_of_intercepts_is_an_error(text: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(transfer.FileError):
         transfer.load(text)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_a_deep_request_passes_the_gateway_and_harms_nobody(served: Served) -> None:
@@ -316,3 +320,64 @@ def test_any_body_at_a_door_gets_an_answer_that_is_no_fault_of_ours(
     kind = "application/json" if as_json else other
     answer = post(served, CODINGS[coding](data), path, content_encoding=coding, content_type=kind)
     assert answer.status_code in (200, 400, 413, 415), answer.text
+
+
+NO_EVENTS = {
+    "blank lines": b"\n" * (7 * MIB),
+    "short lines": b"x\n" * (7 * MIB // 2),
+    "empty objects": b"{}\n" * (7 * MIB // 3),
+    "lines that open an object": b"{\n" * (7 * MIB // 2),
+}
+
+
+@pytest.mark.parametrize("what", NO_EVENTS)
+def test_millions_of_lines_in_a_small_body_hold_nobody_up(served: Served, what: str) -> None:
+    # They were taken apart at once: 64 KB on the wire, 3.3 GB in memory, and nobody else answered for 25 seconds.
+    began = processor_seconds(served)
+    answer = post(served, gzip.compress(NO_EVENTS[what]), content_encoding="gzip", content_type="application/x-ndjson")
+    told = answer.json()
+    if what == "blank lines":
+        assert answer.status_code == 200 and told["rejected"] == []
+    else:
+        assert answer.status_code == 400 and "too many lines are no events" in told["error"]
+        assert len(told["rejected"]) == 1000 and told["rejected_more"] > 100_000
+    assert processor_seconds(served) - began < 10
+
+
+@pytest.mark.parametrize("frame", [zstandard.compress(b""), b"\x50\x2a\x4d\x18\x04\x00\x00\x00abcd"])
+def test_frames_without_content_cost_what_their_bytes_cost(served: Served, frame: bytes) -> None:
+    began = processor_seconds(served)
+    answer = post(served, frame * 200_000, content_encoding="zstd", content_type="application/x-ndjson")
+    assert answer.json() == {"accepted": 0, "duplicates": 0, "rejected": []}
+    assert processor_seconds(served) - began < 2.5  # 4 to 6 s when each frame had a decompressor of its own
+
+
+def test_a_sender_may_not_make_us_keep_more_than_the_window_http_allows(served: Served) -> None:
+    frame = (
+        b"\x28\xb5\x2f\xfd\x00" + bytes([(24 - 10) << 3]) + b"\x01\x00\x00"
+    )  # RFC 8878, 3.1.1: 16 MiB, and no content
+    answer = post(served, frame, content_encoding="zstd", content_type="application/x-ndjson")
+    assert answer.status_code == 400 and "zstd" in answer.json()["error"]
+
+
+def processor_seconds(served: Served) -> float:
+    fields = Path(f"/proc/{served.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+ENDLESS = ['"' * 9001, " ".join(f"a{n}" for n in range(3000)), "-" * 9000]
+BEYOND = [f"{field}:>{'9' * 25}" for field in ("stalls", "tokens", "cost", "retries", "start")] + [
+    "dur:>" + "9" * 20 + "d"
+]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("q", [*ENDLESS, *BEYOND], ids=lambda q: q[:20])
+@pytest.mark.parametrize("path", ["/", "/sessions/", "/statistics/"])
+def test_a_hostile_search_in_a_link_makes_no_endless_page_and_no_fault(path: str, q: str) -> None:
+    # Nine thousand quotes made a page of 143 MB.
+    browser = signed_in("viewer")
+    began = time.process_time()
+    answer = browser.get(path, {"q": q})
+    assert answer.status_code == 200 and len(answer.content) < 1_000_000
+    assert time.process_time() - began < 2
