@@ -54,7 +54,7 @@ def outgoing(
     """The provider's `extra_headers`: ours, and with `trace` Relay's trace context from the headers it `passed` on."""
     extra = ExtraHeaders({k: v for k, v in headers.items() if k.lower() not in INTERNAL})
     extra.removed = removed
-    context = next((v for k, v in passed.items() if k.lower() == TRACE), None)
+    context = passed.get(TRACE) or next((v for k, v in passed.items() if k.lower() == TRACE), None)
     if context is not None and trace and TRACE not in (n.lower() for n in removed):
         for name in [k for k in extra if k.lower() == TRACE]:
             del extra[name]

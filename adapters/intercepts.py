@@ -16,6 +16,7 @@ from adapters.follow import Follower, follow
 from adapters.json_values import to_json
 from adapters.marks import Rewrite
 from adapters.match import Match
+from adapters.rule_failures import Failures
 from adapters.rules import Decision, Rule, RuleSet, current, failures, swap
 
 __all__ = [
@@ -103,7 +104,7 @@ def preview(
     """
     facts = Facts(api_mode, provider, model or _model(body), profile, call_role, session_id, stream)
     # A tally of its own: what a draft does to old requests must not stop a rule that is in force.
-    outcome = rules.run(rule_set, to_json(body), facts, dict(headers or {}), rules.Failures())
+    outcome = rules.run(rule_set, to_json(body), facts, dict(headers or {}), Failures())
     return outcome.rewrites(), outcome.draft.body, outcome.decision
 
 

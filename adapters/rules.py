@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,11 +19,11 @@ from adapters.call_headers import changed_headers
 from adapters.json_values import canonical, escape, holds, visible
 from adapters.marks import PatchOp, Result, Rewrite
 from adapters.match import Match
+from adapters.rule_failures import Failures
 
 _log = logging.getLogger(__name__)
 
 SLOW_S = 1.0  # a rule that takes longer has failed
-MAX_FAILURES = 5  # in a row, of one revision; then it is not run any more
 
 _UNREAD = "the request's body cannot be read; send it as a JSON object, plain, gzip or zstd"
 
@@ -352,44 +352,26 @@ def _rewrite(position: int, stage: Stage, redactors: Sequence[Redactor], etag: s
     return escaped
 
 
-class Failures:
-    """Counts failures in a row of each rule; a rule that keeps failing is not run any more in this process.
-
-    A disabled rule fails as its setting says: `open` is passed over, `closed` goes on blocking.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: dict[tuple[str, int | None], int] = {}
-        self._disabled: dict[tuple[str, int | None], str] = {}
-        self.on_disabled: Callable[[str, str], object] | None = None
-
-    def disabled(self, rule: Rule) -> str | None:
-        return self._disabled.get((rule.key, rule.revision)) if self._disabled else None
-
-    def note(self, rule: Rule, error: str | None) -> None:
-        name = (rule.key, rule.revision)
-        if error is None:
-            if self._counts:
-                self._counts.pop(name, None)
-            return
-        with self._lock:
-            count = self._counts[name] = self._counts.get(name, 0) + 1
-            if count < MAX_FAILURES or name in self._disabled:
-                return
-            reason = self._disabled[name] = f"disabled after {count} failures in a row, the last: {error}"
-        if self.on_disabled is not None:
-            try:
-                self.on_disabled(rule.key, reason)
-            except Exception:
-                _log.exception("on_disabled failed for intercept %s", rule.key)
-
-    def clear(self, key: str | None = None) -> None:
-        """Gives a rule (or all) another chance."""
-        with self._lock:
-            for table in (self._counts, self._disabled):
-                for name in [n for n in table if key is None or n[0] == key]:
-                    del table[name]
+def foreign(position: int, names: list[str], before: Any, after: Any, etag: str | None) -> Rewrite:
+    """The ledger entry of what intercepts that are not ours did, all together: before our rules, or after them."""
+    entry = Rewrite(
+        position=position,
+        key="foreign",
+        revision=None,
+        title="Intercept of the host",
+        action="foreign",
+        priority=0,
+        mode="enforce",
+        result="hit",
+        patch=json_patch.diff(before, after),
+        headers=names,
+        duration_us=0.0,
+        bytes_before=size(before),
+        bytes_after=size(after),
+        ruleset=etag or "",
+    )
+    escaped: Rewrite = escape(entry)[0]
+    return escaped
 
 
 failures = Failures()

@@ -223,7 +223,7 @@ class ProviderCall:
             return dict(headers)
         if names or changed is not None:
             pair = redacted(carried, self._redactors), redacted(changed or carried, self._redactors)
-            self.rewrites.append(_foreign(len(self.rewrites), names, *pair, outcome.etag))
+            self.rewrites.append(rules.foreign(len(self.rewrites), names, *pair, outcome.etag))
         for rewrite in outcome.rewrites():
             rewrite["position"] = len(self.rewrites)
             self.rewrites.append(rewrite)
@@ -302,7 +302,7 @@ class ProviderCall:
         names, changed = self._take(content, headers)
         if not names and changed is None:
             return
-        self.rewrites.append(_foreign(len(self.rewrites), names, before, changed or before, self.ruleset))
+        self.rewrites.append(rules.foreign(len(self.rewrites), names, before, changed or before, self.ruleset))
         if changed is not None:
             self._copy = Carried(None, changed, headers)
             if self.escaped:
@@ -384,25 +384,3 @@ def _unset(value: Any) -> bool:
 def _text(value: Any) -> str | None:
     """A fact about a call, None where the app gave something that is no text, such as a list for a model."""
     return value if isinstance(value, str) else None
-
-
-def _foreign(position: int, names: list[str], before: Any, after: Any, etag: str | None) -> Rewrite:
-    """The ledger entry of what intercepts that are not ours did, all together: before our rules, or after them."""
-    entry = Rewrite(
-        position=position,
-        key="foreign",
-        revision=None,
-        title="Intercept of the host",
-        action="foreign",
-        priority=0,
-        mode="enforce",
-        result="hit",
-        patch=json_patch.diff(before, after),
-        headers=names,
-        duration_us=0.0,
-        bytes_before=rules.size(before),
-        bytes_after=rules.size(after),
-        ruleset=etag or "",
-    )
-    escaped: Rewrite = escape(entry)[0]
-    return escaped

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from adapters import json_patch
 from adapters.actions.base import Action, Block, Draft, Facts, Field
 from adapters.intercepts import ACTIONS, Rule, RuleError, RuleSet, failures, preview, swap
-from adapters.rules import MAX_FAILURES, run
+from adapters.rule_failures import MAX_FAILURES
+from adapters.rules import run
 from tests.adapters.relay_calls import MODES, body, text
 
 COOL = {"type": "set_parameters", "parameters": {"temperature": 0}}
