@@ -5,6 +5,7 @@ import time
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from relayweb.recording import queries, search, search_index
 from tests.recording.recorded import Talk, answer, record, request
@@ -209,6 +210,16 @@ def test_indexing_twice_changes_nothing_and_each_content_is_one_document():
     assert (documents, mentions) == (1, 2)
     assert search_index.catch_up() is False
     assert found('"very same question"') == {"a", "b"}
+
+
+def test_the_record_is_locked_for_few_statements_however_many_words_are_indexed():
+    for number in range(30):
+        say(f"s-{number}", f"Question {number}?", f"Answer {number}.")
+    with CaptureQueriesContext(connection) as captured:
+        index()
+    inserts = [q["sql"] for q in captured if "INSERT INTO recording_" in q["sql"]]
+    # Of many rows Django tells "30 times: INSERT …" where each is a statement of its own.
+    assert 2 <= len(inserts) <= 4 and all(sql.startswith("INSERT") for sql in inserts)
 
 
 def test_an_index_of_another_record_is_made_anew():
