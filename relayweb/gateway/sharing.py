@@ -2,7 +2,8 @@
 
 Two things: where conversations stand, to be looked up by a process that has not seen them, and word of each call, by
 which those that have the same turn open know when it goes on elsewhere and when it is over. Calls are not held up: what
-is told goes out beside them, and a look-up, which only a turn not open here needs, has a bound.
+is told goes out beside them, and a look-up, which only a turn not open here needs, has a bound. Word is sent only of
+turns that another process took up, since hearing it costs each process as much as saying it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 import uuid
 from collections.abc import Callable, Hashable, Iterable
 from datetime import UTC, datetime
@@ -27,7 +29,9 @@ from relayweb.gateway.words import Away, Began, Lead, Open, Over, Place
 log = logging.getLogger(__name__)
 
 LOOK_UP_SECONDS = 0.1
-"""How long a call may wait to hear whether its turn is open elsewhere."""
+"""How long a call may wait to hear whether its turn is open elsewhere; after that none waits for half a second."""
+GATHER_SECONDS = 0.01
+"""How long what is to be told may wait for more: a batch costs 0.15 ms of CPU."""
 PING_SECONDS = 2.0
 _PLACE_SECONDS = 3600
 _LEAD_SECONDS = 24 * 3600
@@ -54,6 +58,7 @@ class Sharing:
         self._writes: dict[str, tuple[bytes | None, int]] = {}
         self._words: list[bytes] = []
         self._pending = asyncio.Event()
+        self._rest_until = 0.0
         self.look_ups = 0
         self._tasks = [asyncio.ensure_future(self._lasting(work)) for work in (self._send, self._listen, self._watch)]
 
@@ -77,13 +82,15 @@ class Sharing:
         for prefix in question.prefixes[-_WRITTEN_PREFIXES:]:
             self._write(shared.name("prefix", tenant, prefix), session, _LEAD_SECONDS)
         self._place(turn)
-        self._say(Began(self._process, turn.session.id, turn.id, _open(call, running=True), results))
+        if turn.shared:
+            self._say(Began(self._process, turn.session.id, turn.id, _open(call, running=True), results))
 
     def over(self, call: Call, outcome: str, at: datetime | None, *, closed: bool) -> None:
         turn = call.turn
         self._place(turn)
         at = at or datetime.now(UTC)
-        self._say(Over(self._process, turn.session.id, turn.id, call.id, outcome, at, closed, turn.goes_on))
+        if turn.shared:
+            self._say(Over(self._process, turn.session.id, turn.id, call.id, outcome, at, closed, turn.goes_on))
 
     def answered(self, turn: Turn, answer: Answer) -> None:
         """Ids by which the next request may name its turn."""
@@ -124,6 +131,7 @@ class Sharing:
     async def _send(self) -> None:
         while True:
             await self._pending.wait()
+            await asyncio.sleep(GATHER_SECONDS)
             await self._flush()
 
     async def _flush(self) -> None:
@@ -158,7 +166,7 @@ class Sharing:
     async def _watch(self) -> None:
         """Notices that Redis is away, and that it is back, whether or not anything is to be told."""
         while True:
-            await asyncio.wait_for(self._redis.ping(), 1)
+            await asyncio.wait_for(self._redis.ping(), 2)
             shared.health.worked()
             await asyncio.sleep(PING_SECONDS)
 
@@ -198,10 +206,12 @@ class Sharing:
         return _decode_place(found) if found else None
 
     async def _get(self, names: Iterable[str]) -> list[bytes | None]:
+        if time.monotonic() < self._rest_until:
+            raise Away
         try:
             found = await asyncio.wait_for(self._redis.mget(list(names)), LOOK_UP_SECONDS)
         except (RedisError, OSError, TimeoutError) as error:
-            shared.health.failed(error)
+            self._rest_until = time.monotonic() + 0.5
             raise Away from error
         return cast("list[bytes | None]", found)
 

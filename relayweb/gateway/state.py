@@ -61,6 +61,8 @@ class Turn:
     calls: dict[str, Call] = field(default_factory=dict)
     elsewhere: dict[str, Call] = field(default_factory=dict)
     """Calls that another process has: that run there, or failed there and wait for a retry."""
+    shared: bool = False
+    """Whether another process has, or may have, the same turn open."""
     goes_on: bool = False
     outcome: str = "success"
     ended: bool = False

@@ -247,7 +247,7 @@ class Registry:
         if place is None or (key[1], place.turn) in self.by_id or self.open_turn(key) is not None:
             return place is not None
         turn = self._begin_turn(self._session(key[1], platform, question.model), key, place.turn, place.named)
-        turn.goes_on = place.goes_on
+        turn.shared, turn.goes_on = True, place.goes_on
         for call in place.calls:
             self._elsewhere(turn, call)
         self._by_tool |= {(tenant, id): turn for id, lead in tools.items() if (lead.session, lead.key) == key[1:]}
@@ -259,6 +259,7 @@ class Registry:
         turn = self.by_id.get((word.session, word.turn))
         if turn is None or turn.ended:
             return
+        turn.shared = True
         if isinstance(word, Began):
             for id in turn.tools.finish(word.results):
                 self._by_tool.pop((turn.key[0], id), None)
