@@ -163,8 +163,8 @@ def _openai(usage: Mapping[str, Json]) -> Usage:
     reasoning = _inside(usage, _WRITTEN_DETAILS, "reasoning_tokens", "reasoning")
     return build(
         # Hermes' observer gives both: prompt_tokens holds all of it, input_tokens what was not cached.
-        input=_first(usage, "prompt_tokens", "input_tokens"),
-        output=_first(usage, "completion_tokens", "output_tokens"),
+        input=_first(usage, "prompt_tokens", "input_tokens", "prompt_eval_count", "input_token_count"),
+        output=_first(usage, "completion_tokens", "output_tokens", "eval_count", "generated_token_count"),
         cached=cached,
         cache_write=creation if creation is not None else _first(usage, "cache_write_tokens"),
         reasoning=reasoning if reasoning is not None else _first(usage, "reasoning_tokens"),
@@ -188,6 +188,10 @@ def read_usage(usage: Json, *, beside: bool = False) -> Usage:
     """
     if type(usage) is not dict and not isinstance(usage, Mapping):
         return UNKNOWN
+    if "tokens" in usage or "billed_units" in usage:  # Cohere
+        return read_usage(usage.get("tokens") or usage.get("billed_units"), beside=beside)
+    if "prompt_eval_count" in usage or "eval_count" in usage:  # Ollama, which has no cache
+        return _openai(usage)
     if not _GEMINI_ONLY.isdisjoint(usage):
         return _gemini(usage)
     if not _ANTHROPIC_ONLY.isdisjoint(usage) and "prompt_tokens" not in usage:

@@ -56,7 +56,7 @@ def read(span: Span) -> Reading | None:
     operation = attributes.get("gen_ai.operation.name") or attributes.get("llm.request.type")
     if operation is None and not any(key.startswith("gen_ai.") for key in attributes):
         return None
-    category = _CATEGORIES.get(str(operation)) or _by_names(attributes)
+    category = _CATEGORIES.get(str(operation)) or _by_names(attributes, operation)
     reading = Reading(
         category=category,
         used=frozenset(
@@ -79,10 +79,12 @@ def read(span: Span) -> Reading | None:
     return reading
 
 
-def _by_names(attributes: dict[str, Any]) -> str | None:
-    """The category of a span that names no operation."""
+def _by_names(attributes: dict[str, Any], operation: Any) -> str | None:
+    """The category of a span that names no operation, or one that nobody knows."""
     if "gen_ai.request.model" in attributes:
         return "llm"
+    if operation is not None:
+        return None
     if "gen_ai.tool.name" in attributes:
         return "tool"
     return "agent" if "gen_ai.agent.name" in attributes else None

@@ -42,6 +42,10 @@ def finish_reason(body: Json) -> str | None:
     for choice in (*as_list(body.get("choices")), *as_list(body.get("candidates"))):
         found = as_map(choice).get("finish_reason") or as_map(choice).get("finishReason") or found
     found = found or body.get("stop_reason") or body.get("finish_reason") or body.get("stopReason")
+    found = found or body.get("done_reason") or as_map(body.get("messageStop")).get("stopReason")
+    for result in as_list(body.get("results")):
+        found = as_map(result).get("stop_reason") or found
+    found = found or as_map(body.get("promptFeedback")).get("blockReason")  # Gemini would not read the prompt
     if found is None and body.get("object") == "response":
         found = as_map(body.get("incomplete_details")).get("reason") or body.get("status")
         found = None if found in ("in_progress", "queued") else found
@@ -89,10 +93,31 @@ def tool_calls(body: Json) -> list[ToolCall]:
     return list(_tool_calls(unwrap(body)))
 
 
+def _spoken(body: Mapping[str, Json]) -> list[Mapping[str, Json]]:
+    """The messages of an answer: of each choice, or the one of Cohere and Ollama, Bedrock or Hermes."""
+    messages = [as_map(c).get("message") for c in as_list(body.get("choices"))]
+    one = (body.get("assistant_message"), body.get("message"), as_map(body.get("output")).get("message"))
+    return [as_map(message) for message in (*messages, *one) if message]
+
+
+def _gemini_parts(body: Mapping[str, Json]) -> Iterator[Mapping[str, Json]]:
+    for candidate in as_list(body.get("candidates")):
+        yield from map(as_map, as_list(as_map(as_map(candidate).get("content")).get("parts")))
+
+
 def _tool_calls(body: Mapping[str, Json]) -> Iterator[ToolCall]:
-    messages = [as_map(c).get("message") for c in as_list(body.get("choices"))] + [body.get("assistant_message"), body]
+    messages = _spoken(body)
     for message in messages:
-        for call in as_list(as_map(message).get("tool_calls")):
+        if legacy := as_map(message.get("function_call")):
+            yield _call(None, legacy.get("name"), legacy.get("arguments"))
+        for block in as_list(message.get("content")):
+            if used := as_map(as_map(block).get("toolUse")):
+                yield _call(used.get("toolUseId"), used.get("name"), used.get("input"))
+    for part in _gemini_parts(body):
+        if called := as_map(part.get("functionCall")):
+            yield _call(called.get("id"), called.get("name"), called.get("args"))
+    for message in (*messages, body):
+        for call in as_list(message.get("tool_calls")):
             call, function = as_map(call), as_map(as_map(call).get("function"))
             arguments = function.get("arguments", call.get("arguments", call.get("args")))
             yield _call(call.get("id"), function.get("name") or call.get("name"), arguments)
@@ -112,15 +137,23 @@ def _tool_calls(body: Mapping[str, Json]) -> Iterator[ToolCall]:
             yield _call(item.get("id"), item.get("name") or kind, item.get("arguments"), server=True)
 
 
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+
+
 def answer_texts(body: Json) -> tuple[str, str]:
     """What the model said and what it thought, as text, in an answer of any format."""
     body = unwrap(body)
     said: list[str] = []
     thought: list[str] = []
-    messages = [as_map(c).get("message") for c in as_list(body.get("choices"))] + [body.get("assistant_message")]
-    for message in map(as_map, messages):
+    for message in _spoken(body):
         said.append(content_text(message.get("content")) or as_text(message.get("refusal")))
-        thought.append(as_text(message.get("reasoning_content") or message.get("reasoning")))
+        thought.append(next((as_text(message[k]) for k in _THOUGHTS if message.get(k)), ""))
+        for block in as_list(message.get("content")):
+            told = as_map(as_map(block).get("reasoningContent"))
+            thought.append(as_text(as_map(told.get("reasoningText")).get("text")))
+    said += [as_text(as_map(choice).get("text")) for choice in as_list(body.get("choices"))]
+    said += [as_text(as_map(result).get("generated_text")) for result in as_list(body.get("results"))]
+    said += [as_text(body.get("text")), as_text(body.get("response"))]
     for part in map(as_map, (*as_list(body.get("content")), *as_list(body.get("output")))):
         inner = [part, *map(as_map, (*as_list(part.get("content")), *as_list(part.get("summary"))))]
         reasoning = part.get("type") in ("thinking", "reasoning")
@@ -128,7 +161,6 @@ def answer_texts(body: Json) -> tuple[str, str]:
             (thought if reasoning else said).append(as_text(block.get("thinking") or block.get("text")))
     if isinstance(body.get("content"), str):
         said.append(body["content"])
-    for candidate in as_list(body.get("candidates")):
-        for part in map(as_map, as_list(as_map(as_map(candidate).get("content")).get("parts"))):
-            (thought if part.get("thought") else said).append(as_text(part.get("text")))
+    for part in _gemini_parts(body):
+        (thought if part.get("thought") else said).append(as_text(part.get("text")))
     return "".join(said), "".join(thought)

@@ -130,7 +130,33 @@ def chunk_content(api_mode: Json, chunk: Json) -> tuple[ChunkKind, str]:
         if any("functionCall" in p for p in parts):
             return "tool", ""
         return ("reasoning" if any(p.get("thought") for p in parts) else "text" if spoken else "other"), spoken
+    if isinstance(chunk.get("contentBlockDelta"), Mapping):
+        return _bedrock_delta(as_map(chunk["contentBlockDelta"].get("delta")))
+    message = as_map(chunk.get("message") or as_map(chunk.get("delta")).get("message"))
+    if "done" in chunk or (isinstance(kind, str) and kind.endswith("-delta") and message):
+        return _message_delta(message, chunk)
     return _anthropic_chunk(chunk)
+
+
+def _bedrock_delta(delta: Mapping[str, Json]) -> tuple[ChunkKind, str]:
+    if "toolUse" in delta:
+        return "tool", as_text(as_map(delta["toolUse"]).get("input"))
+    if "reasoningContent" in delta:
+        return "reasoning", as_text(as_map(delta["reasoningContent"]).get("text"))
+    return ("text" if "text" in delta else "other"), as_text(delta.get("text"))
+
+
+def _message_delta(message: Mapping[str, Json], chunk: Mapping[str, Json]) -> tuple[ChunkKind, str]:
+    """A piece of Ollama's or Cohere's."""
+    calls = message.get("tool_calls")
+    if calls:
+        first = as_map(next(iter(as_list(calls)), calls))
+        return "tool", as_text(as_map(first.get("function")).get("arguments"))
+    if thought := message.get("thinking") or message.get("tool_plan"):
+        return "reasoning", as_text(thought)
+    content = message.get("content", chunk.get("response"))
+    said = as_text(as_map(content).get("text")) or content_text(content)
+    return ("text" if said else "other"), said
 
 
 def read_chunk(api_mode: Json, chunk: Json) -> ChunkFacts:

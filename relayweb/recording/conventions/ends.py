@@ -93,7 +93,7 @@ def _read_answer(
     if not usage.known:
         usage = read_usage(annotated.get("usage"), beside=mode == ANTHROPIC)
     status, error, flags = end.status, end.error, []
-    if status == "ok" and (found := error_object(body)):
+    if status == "ok" and (found := error_object(body or data)):
         status, error = "failed", found
     elif status == "ok" and body.get("status") in ("cancelled", "failed") and mode == RESPONSES:
         status = body["status"]

@@ -43,7 +43,7 @@ def read_outcome(outcome: Json) -> Status | None:
 
 def error_object(body: Json) -> ErrorFacts | None:
     """The error in an answer or a chunk: providers put one into an HTTP-200 body or into a stream that ends OK."""
-    body = as_map(body)
+    body = as_map(body[0] if isinstance(body, (list, tuple)) and body else body)
     kind = body.get("type")
     if kind in ("response.failed", "response.error", "response.incomplete"):
         body = as_map(body.get("response"))
@@ -55,8 +55,10 @@ def error_object(body: Json) -> ErrorFacts | None:
     if not error:
         choice_errors = (as_map(c).get("error") for c in as_list(body.get("choices")))
         error = next((e for e in choice_errors if e), None)
+    if not error:
+        error = _bare_error(body)
     if isinstance(error, str):
-        return ErrorFacts(message=text_or_none(error, _MESSAGE))
+        return ErrorFacts(type=text_or_none(body.get("error_type")), message=text_or_none(error, _MESSAGE))
     if not error or not isinstance(error, Mapping):
         return None
     code = error.get("code")
@@ -75,6 +77,33 @@ _ERROR_MEMBERS = frozenset(
     )
     for spelled in (name, name.replace(".", "_"))
 )
+
+
+_ANSWERS = frozenset(
+    ("choices", "output", "content", "candidates", "results", "response", "text", "delta", "embeddings")
+    + ("assistant_message", "tool_calls")
+)
+
+
+def _bare_error(body: Mapping[str, Json]) -> Json:
+    """An error that stands for the whole body instead of in a member `error`."""
+    if body.get("object") == "error":  # vLLM, Mistral
+        return body
+    if not _ANSWERS.isdisjoint(body) or "chunk_index" in body:
+        return None
+    if isinstance(body.get("__type"), str):  # AWS
+        return {"type": body["__type"].rpartition("#")[2], "message": body.get("message", body.get("Message"))}
+    for name, told in body.items():  # Bedrock, within a stream
+        if isinstance(told, Mapping) and isinstance(name, str) and name.endswith("Exception"):
+            return {"type": name, **told}
+    listed = next(iter(as_list(body.get("errors"))), None)
+    if isinstance(listed, Mapping):  # Cloudflare, watsonx
+        return {"status_code": body.get("status_code"), **listed}
+    detail = body.get("detail")  # FastAPI
+    if isinstance(detail, (list, tuple)) and detail and isinstance(detail[0], Mapping):
+        place = ".".join(map(str, as_list(detail[0].get("loc"))))
+        return {"type": detail[0].get("type"), "message": f"{place}: {detail[0].get('msg')}"}
+    return detail if isinstance(detail, (str, Mapping)) and len(body) < 4 else None
 
 
 def error_of(metadata: Json) -> ErrorFacts | None:

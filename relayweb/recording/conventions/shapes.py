@@ -133,6 +133,14 @@ def _part_text(part: Json) -> str:
 
 def usage_object(body: Mapping[str, Json]) -> Json:
     """Where an answer or a chunk keeps its usage."""
-    return next(
-        (body[k] for k in ("usage", "usageMetadata", "usage_metadata") if isinstance(body.get(k), Mapping)), None
-    )
+    for name in ("usage", "usageMetadata", "usage_metadata"):
+        if isinstance(body.get(name), Mapping):
+            return body[name]
+    if "eval_count" in body or "prompt_eval_count" in body:  # Ollama
+        return body
+    for name in ("x_groq", "metadata", "delta"):  # Groq; Bedrock and Cohere, at a stream's end
+        inner = as_map(body.get(name)).get("usage")
+        if isinstance(inner, Mapping):
+            return inner
+    results = as_list(body.get("results"))  # watsonx
+    return next((r for r in results if "generated_token_count" in as_map(r)), body.get("meta"))
