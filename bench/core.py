@@ -77,6 +77,48 @@ async def _bare_relay() -> None:
         )
 
 
+class _Codec:
+    """A codec in Python, as ours must be to keep the whole history in the start event."""
+
+    def __init__(self) -> None:
+        self._native = nemo_relay.codecs.OpenAIChatCodec()
+
+    def decode(self, request: Any) -> Any:
+        return self._native.decode(request)
+
+    def encode(self, annotation: Any, original: Any) -> Any:
+        return self._native.encode(annotation, original)
+
+
+def _bare_grouped(turn: RelayTurnContext) -> Callable[[], Awaitable[None]]:
+    """Bare Relay made to do what the core has it do: a scope and a stack for each logical call, metadata, a codec."""
+    assert turn.scope is not None
+    context = turn.scope.context
+
+    async def calls() -> None:
+        response_codec = nemo_relay.codecs.OpenAIChatCodec()
+        for number in range(CALLS):
+            metadata = {**_metadata(number), "session_id": "bench", "turn_id": "bench", "relay.provider": "openai"}
+            stack = nemo_relay.create_scope_stack_from_propagation(context)
+            with nemo_relay.use_scope_stack(stack):
+                handle = nemo_relay.scope.push("call", nemo_relay.ScopeType.Function, metadata=metadata, input={})
+                answer = nemo_relay.llm.execute(
+                    NAME,
+                    nemo_relay.LLMRequest({}, BODY),
+                    _provider,
+                    handle=handle,
+                    metadata=metadata,
+                    codec=_Codec(),
+                    response_codec=response_codec,
+                    model_name=MODEL,
+                )
+            await answer
+            with nemo_relay.use_scope_stack(stack):
+                nemo_relay.scope.pop(handle, output={"outcome": "success"})
+
+    return calls
+
+
 async def _core() -> None:
     for number in range(CALLS):
         await relay_llm.execute_current_async(
@@ -152,12 +194,13 @@ def _begin() -> RelayTurnContext:
     return SESSION_COORDINATOR.begin_turn(lease, turn_id="bench")
 
 
-def _calls() -> dict[str, float]:
+def _calls(turn: RelayTurnContext) -> dict[str, float]:
     _core_sync()
     unruled = _best(
         {
             "none": _in_loop(_no_relay),
             "bare": _in_loop(_bare_relay),
+            "bare, grouped": _in_loop(_bare_grouped(turn)),
             "bare, one intercept": _intercepted(_idle),
             "core": _in_loop(_core),
             "core, sync": _in_thread(_core_sync),
@@ -204,7 +247,7 @@ def run() -> list[Row]:
     nemo_relay.subscribers.register("bench", lambda event: event.to_json())
     turn = _begin()
     try:
-        calls = _calls()
+        calls = _calls(turn)
         chunks = _best(
             {
                 "bare": _in_loop(_bare_stream),
@@ -222,6 +265,7 @@ def run() -> list[Row]:
         ("added to a call", added / 1e3, "ms", "≤ 1"),
         ("added to a call, sync", (calls["core, sync"] - calls["none"]) / 1e3, "ms", ""),
         ("bare Relay adds", (calls["bare"] - calls["none"]) / 1e3, "ms", ""),
+        ("bare Relay with a scope for each call adds", (calls["bare, grouped"] - calls["none"]) / 1e3, "ms", ""),
         ("bare Relay with one intercept adds", (calls["bare, one intercept"] - calls["none"]) / 1e3, "ms", ""),
         ("a call, against bare Relay with one intercept", calls["core"] / calls["bare, one intercept"], "×", ""),
         (
