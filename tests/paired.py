@@ -87,6 +87,10 @@ class Paired(Served):
         together(*[lambda served=served: ended.append(served.stop(sig, wait)) for served in self.both])
         return next((status for status in ended if status not in (0, -signal.SIGTERM)), 0)
 
+    @property
+    def memory_mb(self) -> int:
+        return sum(served.memory_mb for served in self.both)
+
     def kill(self) -> Served:
         return next(self._homes).kill()
 

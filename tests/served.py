@@ -100,6 +100,13 @@ class Served:
     def port(self) -> int:
         return int(self.url.rpartition(":")[2])
 
+    @property
+    def memory_mb(self) -> int:
+        """What its processes hold of the machine's memory."""
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) // 1024
+
     def kill(self) -> Served:
         """End the server's process at once; returns the one that was killed, to be started again at its port."""
         assert self.process is not None

@@ -12,7 +12,6 @@ import sqlite3
 import threading
 import time
 import zlib
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -309,21 +308,16 @@ def _close_connections() -> None:
 
 
 def test_a_client_that_stands_still_holds_the_provider_back_and_fills_no_memory(web: Web, provider: Provider) -> None:
-    def memory_mb() -> int:
-        assert web.process
-        status = Path(f"/proc/{web.process.pid}/status").read_text()
-        return int(status.split("VmRSS:")[1].split()[0]) // 1024
-
     piece = chat_stream("x" * 60_000)[0]
     provider.scripts["flood"] = Script(headers=STREAM, pieces=[piece] * 4000)
     body = json.dumps({**BODY, "model": "flood"}).encode()
     head = f"POST /gw/mock/chat/completions HTTP/1.1\r\nhost: localhost\r\nx-relay-token: {web.key}\r\n"
     url = httpx2.URL(web.url)
-    before = memory_mb()
+    before = web.memory_mb
     with socket.create_connection((url.host, url.port)) as client:
         client.sendall(head.encode() + f"content-length: {len(body)}\r\n\r\n".encode() + body)
         time.sleep(2)
-        grown = memory_mb() - before
+        grown = web.memory_mb - before
         assert provider.of("flood")
     assert grown < 100  # of 240 MB
     provider.waits_for_hang_up("flood")
