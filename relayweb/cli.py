@@ -8,6 +8,7 @@ import sys
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "relayweb.settings")
+    os.umask(0o077)  # the record is its owner's, also in a folder that others may enter
     if len(sys.argv) > 1 and not {"help", "-h", "--help"} & set(sys.argv[1:]):
         _migrate_first(sys.argv[1])
     from django.core.management import execute_from_command_line

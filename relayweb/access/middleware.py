@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseBase
+from django.utils.cache import patch_cache_control
 
 from relayweb.access.permissions import may_view
 
@@ -22,3 +23,9 @@ class ViewerRequiredMiddleware(LoginRequiredMiddleware):
         if answer is None and not may_view(request.user):
             raise PermissionDenied
         return answer
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        """What one person may see is kept by no cache on the way to others, also where a page does not say so."""
+        if not response.has_header("Cache-Control"):
+            patch_cache_control(response, private=True, no_cache=True)
+        return response

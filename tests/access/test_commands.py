@@ -30,7 +30,8 @@ def test_the_home_is_its_owner_s_alone(tmp_path: Path) -> None:
     home = Served(tmp_path / "home")
     home.token("read")
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
-    assert (tmp_path / "home" / "secret_key").stat().st_mode & 0o777 == 0o600
+    for file in (tmp_path / "home").iterdir():
+        assert file.stat().st_mode & 0o777 == 0o600, file
 
 
 def test_a_link_made_by_a_command_works_in_the_running_server(serve) -> None:

@@ -5,6 +5,7 @@ from django.contrib.auth.models import AnonymousUser, Group, User
 from django.test import Client
 
 from relayweb.access.permissions import may_edit_intercepts, may_view
+from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db
 
@@ -51,3 +52,9 @@ def test_a_person_without_a_role_sees_no_page(client: Client) -> None:
 
 def test_the_api_does_its_own_asking(client: Client) -> None:
     assert client.get("/api/v1/turns").status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/", "/sessions/", "/statistics/", "/start/", "/api/v1/turns", "/metrics", "/nowhere"])
+def test_no_cache_on_the_way_keeps_what_one_person_may_see(path: str) -> None:
+    said = signed_in("viewer").get(path)["Cache-Control"]
+    assert "private" in said and ("no-cache" in said or "no-store" in said)

@@ -21,10 +21,18 @@ with atheris.instrument_imports(include=["adapters", "relayweb"]):
     django.setup()
     from adapters import sse
     from adapters.intercepts import Rule, RuleError
+    from relayweb.access import hosts
+    from relayweb.access.log import route
+    from relayweb.gateway import headers, routes
+    from relayweb.gateway.addresses import is_forbidden_address
+    from relayweb.gateway.exchange import decoded
     from relayweb.ingest.otlp import spans
-    from relayweb.ingest.reading import BodyError, decoder
+    from relayweb.ingest.reading import BodyError, decoder, unpacked
+    from relayweb.ingest.tally import pieces
     from relayweb.recording import atof, masking
     from relayweb.recording.query_language import QueryError, parse
+    from relayweb.recording.submissions import split
+    from relayweb.ui.inspect import markdown
 
 
 def read_sse(data: bytes) -> None:
@@ -51,8 +59,33 @@ def read_query(data: bytes) -> None:
 
 def read_body(data: bytes) -> None:
     for coding in ("gzip", "zstd"):
+        decoded(data, coding)
         with contextlib.suppress(BodyError):
-            decoder(coding).feed(data)
+            for part in unpacked(decoder(coding), data):
+                assert b"".join(pieces(part)) == part
+    numbers, lines = split(data, 0)
+    assert len(numbers) == len(lines)
+
+
+def read_request(data: bytes) -> None:
+    """What a client says of where its call goes, and what of it goes on."""
+    text = data.decode("latin-1")
+    parsed = routes.parse(f"/gw/{text}")
+    routes.api_mode("POST", parsed.rest)
+    climbs = routes.climbs(parsed.rest)
+    assert climbs or not routes.climbs(f"a/{parsed.rest}")
+    headers.read_caller([(b"x-relay-session-id", data)])
+    headers.read_token([(b"authorization", data)])
+    headers.url_to_upstream(f"https://host/?{text}")
+    is_forbidden_address(text)
+    said = {"headers": [(b"host", b"127.0.0.1"), (b"origin", data)]}
+    assert not hosts.origin_allowed(said) or data.lower() in (b"http://127.0.0.1", b"https://127.0.0.1")
+    assert "\n" not in route(text)
+
+
+def read_markdown(data: bytes) -> None:
+    shown = markdown.render(data.decode("utf-8", "replace"))
+    assert shown is None or not any(tag in shown for tag in ("<script", "<img", "<svg", "<iframe", "javascript:"))
 
 
 def read_otlp(data: bytes) -> None:
@@ -69,7 +102,7 @@ def read_rule(data: bytes) -> None:
         assert error.field
 
 
-READERS = (read_sse, read_event, read_query, read_body, read_otlp, read_rule)
+READERS = (read_sse, read_event, read_query, read_body, read_otlp, read_rule, read_request, read_markdown)
 
 
 def one(data: bytes) -> None:
