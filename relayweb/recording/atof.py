@@ -80,7 +80,7 @@ def parse(line: bytes) -> Parsed:
     try:
         return _parse(line)
     except _TooDeep:
-        event = _parse(_shallow(line))
+        event = _parse(shallow(line))
         event.replaced_text = True
         return event
 
@@ -135,8 +135,8 @@ _MOST_BRACKETS = 200_000  # of a line that is too deep and yet kept
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z)|[][{}]', re.DOTALL)
 
 
-def _shallow(line: bytes) -> bytes:
-    """A line without what is nested too deep.
+def shallow(line: bytes) -> bytes:
+    """JSON text without what is nested too deep.
 
     Raises:
         BadEvent: it would take long.

@@ -394,3 +394,44 @@ def test_whatever_attributes_hold_comes_out_as_events(attributes: dict[str, Any]
     found = read(span(attributes))
     assert [e["kind"] for e in found] == ["scope", "scope"]
     assert all(UUID(e["uuid"]) for e in found)
+
+
+@pytest.mark.parametrize("depth", [150, 400, 20_000])
+@pytest.mark.parametrize("opening", [b'{"arrayValue":{"values":[', b'{"kvlistValue":{"values":[{"key":"k","value":'])
+def test_of_an_attribute_that_is_too_deep_only_the_depth_is_left_out(depth: int, opening: bytes) -> None:
+    closing = b"]}}" if b"array" in opening else b"}]}}"
+    deep = opening * depth + b'{"stringValue":"x"}' + closing * depth
+    data = (
+        b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"%b","spanId":"%b","attributes":['
+        b'{"key":"deep","value":%b},{"key":"kept","value":{"intValue":"7"}}]},{"traceId":"%b","spanId":"%b"}]}]}]}'
+    ) % (TRACE.hex().encode(), SPAN.hex().encode(), deep, TRACE.hex().encode(), b"01" * 8)
+    first, second = from_json(data)
+    assert first.attributes["kept"] == 7 and second.span_id == b"\1" * 8
+    assert len(read(first)) == len(read(second)) == 2
+    value = first.attributes["deep"]
+    while not isinstance(value, str) and value is not None:
+        value = value[0] if isinstance(value, list) else value["k"]
+    assert value == "x" if depth == 150 else "left out" in value
+
+
+@pytest.mark.parametrize(
+    "value", [{"arrayValue": 1}, {"kvlistValue": {"values": [1]}}, {"intValue": None}, {"intValue": []}]
+)
+def test_an_attribute_of_no_kind_is_an_error_that_says_so(value: Any) -> None:
+    spans = [{"traceId": "ab" * 16, "spanId": "cd" * 8, "attributes": [{"key": "k", "value": value}]}]
+    with pytest.raises(BadRequest, match="not an OTLP trace request in JSON"):
+        from_json(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode())
+
+
+def test_openinference_of_a_call_without_messages() -> None:
+    call = {"openinference.span.kind": "LLM", "llm.model_name": "m"}
+    start, end = read(span({**call, "input.value": "tell me", "output.value": "told you"}))
+    assert start["data"]["content"] == {"model": "m", "messages": [{"role": "user", "content": "tell me"}]}
+    assert end["data"]["choices"][0]["message"] == {"role": "assistant", "content": "told you"}
+    start, end = read(span({**call, "llm.prompts.0.prompt.text": "go", "llm.choices.0.completion.text": "gone"}))
+    assert start["data"]["content"]["messages"] == [{"role": "user", "content": "go"}]
+    assert end["data"]["choices"][0]["message"]["content"] == "gone"
+    said = {"llm.output_messages.0.message.content": "x", "llm.output_messages.0.message.finish_reason": "length"}
+    assert read(span({**call, **said}))[1]["data"]["choices"][0]["finish_reason"] == "length"
+    answer = {"choices": [{"message": {"content": "yo"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1}}
+    assert read(span({**call, "output.value": json.dumps(answer)}))[1]["data"] == answer

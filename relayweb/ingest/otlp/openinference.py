@@ -53,16 +53,24 @@ def _read_call(reading: Reading, attributes: dict[str, Any]) -> None:
     model = attributes.get("llm.model_name")
     body: dict[str, Any] = {"model": model, **mapping(attributes.get("llm.invocation_parameters"))}
     messages = [_message(item) for item in numbered(attributes, "llm.input_messages")]
+    messages += [{"role": "user", "content": item.get("prompt.text")} for item in numbered(attributes, "llm.prompts")]
+    if not messages and isinstance(reading.start_data, str) and "nemo_relay.uuid" not in attributes:
+        messages = [{"role": "user", "content": reading.start_data}]
     if messages:
         body["messages"] = messages
         reading.start_data = {"content": without_none(body), "headers": {}}
     tools = [parsed(item.get("tool.json_schema")) for item in numbered(attributes, "llm.tools")]
     if tools and messages:
         reading.start_data["content"]["tools"] = tools
-    answers = [_message(item) for item in numbered(attributes, "llm.output_messages")]
+    said = list(numbered(attributes, "llm.output_messages"))
+    answers = [_message(item) for item in said]
+    if told := [item.get("completion.text") for item in numbered(attributes, "llm.choices")]:
+        answers += [{"role": "assistant", "content": words} for words in told]
+    elif not answers and isinstance(reading.end_data, str) and "nemo_relay.uuid" not in attributes:
+        answers = [{"role": "assistant", "content": reading.end_data}]
     usage = _usage(attributes)
     if answers or usage:
-        finish = attributes.get("llm.finish_reason")
+        finish = attributes.get("llm.finish_reason") or (said[0].get("message.finish_reason") if said else None)
         finish = {"tool_use": "tool_calls", "complete": "stop"}.get(finish, finish) if isinstance(finish, str) else None
         choices = [{"index": n, "message": m, "finish_reason": finish} for n, m in enumerate(answers)]
         reading.end_data = without_none({"model": model, "choices": choices, "usage": usage})

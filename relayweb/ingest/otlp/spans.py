@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from relayweb.recording.atof import shallow
+
 
 class BadRequest(ValueError):
     """Bytes that are no trace request; the text says what is wrong."""
@@ -138,8 +140,11 @@ _decode = msgspec.json.Decoder(_Request).decode
 def from_json(data: bytes) -> list[Span]:
     """Read a request in OTLP JSON. Raises BadRequest naming the place."""
     try:
-        return list(_json_spans(_decode(data)))
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        try:
+            return list(_json_spans(_decode(data)))
+        except RecursionError:  # of the attribute that is too deep only the depth is left out
+            return list(_json_spans(_decode(shallow(data))))
+    except (msgspec.DecodeError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise BadRequest(f"not an OTLP trace request in JSON: {error}") from None
 
 
@@ -168,16 +173,22 @@ def _json_attributes(pairs: list[_KeyValue]) -> dict[str, Any]:
     return {pair.key: _json_value(pair.value or {}) for pair in pairs}
 
 
-def _json_value(value: dict[str, Any]) -> Any:
+def _json_value(value: Any) -> Any:
+    if isinstance(value, str):  # in the place of what was too deep
+        return value
     for kind, found in value.items():
         if kind == "intValue":
             return int(found)
         if kind == "doubleValue":
             return float(found)  # which may be text: "Infinity"
-        if kind == "arrayValue":
-            return [_json_value(item) for item in found.get("values") or []]
-        if kind == "kvlistValue":
-            return {pair["key"]: _json_value(pair.get("value") or {}) for pair in found.get("values") or []}
+        if kind in ("arrayValue", "kvlistValue"):
+            listed: Any = found if isinstance(found, str) else found.get("values") or []
+            left_out = listed if isinstance(listed, str) else next((i for i in listed if isinstance(i, str)), None)
+            if left_out is not None:
+                return left_out
+            if kind == "arrayValue":
+                return [_json_value(item) for item in listed]
+            return {pair["key"]: _json_value(pair.get("value") or {}) for pair in listed}
         return found
     return None
 
