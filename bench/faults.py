@@ -95,6 +95,7 @@ class Cable(threading.Thread):
         with contextlib.suppress(OSError):
             while data := one.recv(65536):
                 other.sendall(data)
+        with contextlib.suppress(OSError):  # after a reset, too: else the other side waits for ever
             other.shutdown(socket.SHUT_WR)
 
     def cut(self) -> None:
