@@ -241,7 +241,8 @@ def parse_timestamp(value: str | int) -> tuple[int, str | None]:
     except BadEvent:
         raise
     except ValueError:
-        raise BadEvent(f"timestamp: {value[:60]!r} is neither RFC 3339 nor whole microseconds") from None
+        mend = "; add its offset, for example Z" if _RFC3339.fullmatch(f"{value[:60]}Z") else ""
+        raise BadEvent(f"timestamp: {value[:60]!r} is neither RFC 3339 nor whole microseconds{mend}") from None
 
 
 def _parse_rfc3339(value: str) -> tuple[int, str | None]:

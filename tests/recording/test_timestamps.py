@@ -40,3 +40,9 @@ def test_times_that_the_record_cannot_hold_are_refused_with_the_reason_and_the_m
 def test_a_time_that_was_never_set_is_told_apart(value):
     with pytest.raises(BadEvent, match="never set"):
         parse_timestamp(value)
+
+
+@pytest.mark.parametrize("value", ["2026-01-01T00:00:00", "2026-01-01 00:00:00.123"])
+def test_a_time_without_an_offset_is_refused_with_the_mend(value):
+    with pytest.raises(BadEvent, match="add its offset"):
+        parse_timestamp(value)

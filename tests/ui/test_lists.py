@@ -161,3 +161,11 @@ def test_the_peek_of_a_long_turn_names_its_slowest_attempt_also_where_that_is_no
     turn = talk.record()
     page = viewer.get(f"/turns/{turn}/peek/").content.decode()
     assert "The slowest attempt of all" in page and f"?s={attempts[2]}" in page and "80 ms" in page
+
+
+def test_the_list_says_where_a_search_looked_at_less_than_all(viewer, record, monkeypatch):
+    monkeypatch.setattr("relayweb.recording.search.MAX_UNINDEXED", 1)
+    record("the lazy dogs")
+    page = viewer.get("/?q=dogs").content.decode()
+    assert "The full-text index is being made" in page and "Ask again in a while." in page
+    assert "full-text index" not in viewer.get("/?q=status:ok").content.decode()
