@@ -44,12 +44,14 @@ class Chunks:
 
     __slots__ = (
         *("arrived_us", "conflict", "count", "first_us", "last_us", "open"),
-        *("replaced", "root", "seen", "seq", "stream"),
+        *("replaced", "root", "seen", "seq", "stream", "uncounted"),
     )
 
     def __init__(self) -> None:
         self.seen: dict[bytes, tuple[int, ...]] = {}
         """uuid → hashes of the marks that came under it: more than one is a conflict."""
+        self.uncounted: set[bytes] = set()
+        """Uuids under which only contents came."""
         self.conflict = False
         self.open = (_Open(), _Open())
         self.root: bytes | None = None
@@ -186,8 +188,14 @@ class ChunkLog:
         before = chunks.seen.get(mark.uuid)
         if before is None:
             chunks.seen[mark.uuid] = (hash(mark.identity),)
-            chunks.count += kind == MARKS
+            if kind == MARKS:
+                chunks.count += 1
+            else:
+                chunks.uncounted.add(mark.uuid)
         else:
+            if kind == MARKS and mark.uuid in chunks.uncounted:
+                chunks.uncounted.remove(mark.uuid)
+                chunks.count += 1
             chunks.seen[mark.uuid] = (*before, hash(mark.identity))
             chunks.conflict = True
         at_us = mark.at_ns // 1000

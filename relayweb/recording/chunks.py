@@ -27,8 +27,9 @@ class Chunk(msgspec.Struct, gc=False):
     """Characters of a chunk whose content a redact rule keeps off the record."""
 
 
-_Decoded = tuple[tuple[int, int, bytes | None, bytes | None, int | None], ...]
-"""Of one block: index (-1 unknown), µs, data of the mark, content, length."""
+_Told = tuple[bytes, int, int, bytes | None, bytes | None, int | None]
+"""Of one chunk: uuid of the mark, index (-1 unknown), µs, data of the mark, content, length."""
+_Decoded = tuple[_Told, ...]
 
 
 class _Blocks:
@@ -128,17 +129,17 @@ def _data(text: bytes) -> bytes:
         return stored.member(text, "data") or b"null"
 
 
-def _marks(block: ChunkBlock, since: int = 0) -> Iterator[tuple[int, int, bytes | None, bytes | None, int | None]]:
+def _marks(block: ChunkBlock, since: int = 0) -> Iterator[_Told]:
     for mark, text in texts(block, shown=True, since=since):
         data = _data(text)
         try:
             index = _index(data).chunk_index
         except (msgspec.DecodeError, msgspec.ValidationError):  # lone surrogates, or another shape
             index = read_chunk_mark(stored.load(data)).index
-        yield -1 if index is None or index < 0 else index, mark.at_ns // 1000, data, None, None
+        yield mark.uuid, -1 if index is None or index < 0 else index, mark.at_ns // 1000, data, None, None
 
 
-def _contents(block: ChunkBlock, since: int = 0) -> Iterator[tuple[int, int, bytes | None, bytes | None, int | None]]:
+def _contents(block: ChunkBlock, since: int = 0) -> Iterator[_Told]:
     for mark, text in texts(block, shown=True, since=since):
         data, at_us = _data(text), mark.at_ns // 1000
         try:
@@ -150,27 +151,39 @@ def _contents(block: ChunkBlock, since: int = 0) -> Iterator[tuple[int, int, byt
             first = start if isinstance(start, int) else 0
         for at, item in enumerate(items):
             length = stored.load(stored.member(item, "length")) if redacted else None
-            yield first + at, at_us, None, None if redacted else item, length if isinstance(length, int) else None
+            body = None if redacted else item
+            yield mark.uuid, first + at, at_us, None, body, length if isinstance(length, int) else None
+
+
+def _order(one: _Told) -> tuple[int, bytes, bytes]:
+    return one[2], one[3] or one[4] or b"", one[0]
+
+
+def _in_time(some: list[_Told]) -> tuple[int, bytes, bytes]:
+    return _order(some[0])
 
 
 def joined(attempt: UUID) -> list[tuple[int, Chunk]]:
     """All chunks of an attempt with their index, in order. A mark that tells no index follows those that do."""
+    told: tuple[dict[bytes, list[_Told]], dict[bytes, list[_Told]]] = ({}, {})
+    for block in ChunkBlock.objects.filter(attempt_uuid=attempt).order_by("first_seq", "id"):
+        of: dict[bytes, list[_Told]] = {}
+        for one in _blocks.read(block):
+            of.setdefault(one[0], []).append(one)
+        shown = told[block.kind]
+        for uuid, some in of.items():  # of several that differ under one uuid the first is shown
+            shown[uuid] = min(shown[uuid], some, key=_in_time) if uuid in shown else some
     found: dict[int, Chunk] = {}
     nameless: list[Chunk] = []
-    said: list[tuple[int, int, bytes | None, int | None]] = []
-    for block in ChunkBlock.objects.filter(attempt_uuid=attempt).order_by("first_seq", "id"):
-        for index, at_us, data, body, length in _blocks.read(block):
-            if block.kind != ChunkBlock.Kind.MARKS:
-                said.append((index, at_us, body, length))
-            elif index < 0:
-                nameless.append(Chunk(at_us, data))
-            elif index not in found or at_us < found[index].at_us:
-                found[index] = Chunk(at_us, data)
-    for index, at_us, body, length in said:
+    for _, index, at_us, data, _, _ in sorted((one for some in told[0].values() for one in some), key=_order):
+        if index < 0:
+            nameless.append(Chunk(at_us, data))
+        else:
+            found.setdefault(index, Chunk(at_us, data))
+    for _, index, at_us, _, body, length in sorted((one for some in told[1].values() for one in some), key=_order):
         chunk = found.setdefault(index, Chunk(at_us))
         chunk.body, chunk.length = body, length
     last = max(found, default=-1)
-    nameless.sort(key=lambda chunk: chunk.at_us)
     return sorted(found.items()) + [(last + 1 + i, chunk) for i, chunk in enumerate(nameless)]
 
 
@@ -197,12 +210,12 @@ def fresh(since: int, modes: Mapping[UUID, str | None]) -> dict[UUID, list[dict[
             continue
         mode, of = modes[block.attempt_uuid], found.setdefault(block.attempt_uuid, {})
         if block.kind == ChunkBlock.Kind.MARKS:
-            for index, at_us, data, _, _ in _marks(block, since):
+            for _, index, at_us, data, _, _ in _marks(block, since):
                 if index >= 0:
                     kind = read_chunk_mark(stored.load(data), api_mode=mode).kind if data else None
                     of[index] = {"index": index, "at_us": at_us, "kind": kind, "size": None, "text": None}
             continue
-        for index, at_us, _, body, length in _contents(block, since):
+        for _, index, at_us, _, body, length in _contents(block, since):
             kind, text = chunk_content(mode, stored.load(body)) if body is not None else (None, None)
             told = of.setdefault(index, {"index": index, "at_us": at_us})
             told |= {"kind": kind, "size": length if text is None else len(text), "text": text}

@@ -62,6 +62,8 @@ class Projection(Linking):
         """A start or an end that is the one to show."""
         node = self.find(event.uuid) or self.create(event.uuid)
         self.revive(node)
+        if node.start_seq is not None and node.start_seq == node.end_seq:
+            self._unblock(node)
         metadata = facts.metadata_of(event.envelope)
         if event.kind == START:
             self._take_start(node, event, packed, metadata, seq)
@@ -245,6 +247,9 @@ class Projection(Linking):
         """A call that never began is an attempt of its own, told by one mark."""
         data = facts.as_dict(event.envelope.data)
         node = self.find(event.uuid) or self.create(event.uuid)
+        if node.start_seq != node.end_seq:  # it began, whatever the mark says
+            self.touch(node, seq, event.at_ns // 1000, arrived_us)
+            return
         ours = event.envelope.name == facts.BLOCKED
         node.name = clean(str(data.get("provider") or "blocked" if ours else event.envelope.name)[:400])
         node.role, node.category, node.status = "attempt", "llm", "blocked"
@@ -264,6 +269,14 @@ class Projection(Linking):
         self.needs_link(node)
         self.touch(node, seq, node.start_us, arrived_us)
         self.changed(node)
+
+    def _unblock(self, node: Node) -> None:
+        """The call did begin: what the mark said of it holds no longer."""
+        for column in (*_COLUMNS, *_OF_ATTEMPTS, "start_seq", "end_seq", "start_us", "end_us"):
+            setattr(node, column, None)
+        node.status = "running"
+        set_error(node, None)
+        self.doubt(node.uuid, node.parent_uuid)
 
     # Chunks
 

@@ -331,7 +331,14 @@ class Tangled(Growing):
         super().grow(tops)
         self._turn_over()
         self._contradict()
+        self._clash()
         return self.events
+
+    def _clash(self) -> None:
+        """Some marks have the uuid of something else."""
+        for event in self.events:
+            if event["kind"] == "mark" and self.rng.random() < 0.02:
+                event["uuid"] = self.rng.choice(self.events)["uuid"]
 
     def _elsewhere(self, uuid: str) -> str | None:
         """Another parent: a scope of the stream, one that never comes, none at all, or the scope itself."""

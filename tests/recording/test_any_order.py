@@ -249,6 +249,17 @@ FOUND: dict[str, list[Any]] = {
         streams.mark("relay.orphan_drain", streams.uid(1), 6, {}, uuid=streams.uid(4)),
         streams.mark("relay.orphan_drain", streams.uid(2), 5, {}, uuid=streams.uid(4)),
     ],
+    "a call that began is not blocked, though a mark of its uuid says so": [
+        turn("start", 2, 9, 0, "s"),
+        streams.mark("relay.attempt_blocked", streams.uid(2), 3, {"stage": "guardrail"}, uuid=streams.uid(1)),
+        streams.scope("start", streams.uid(1), streams.uid(2), 2, name="custom", category="llm"),
+        streams.scope("end", streams.uid(1), streams.uid(2), 4, name="custom", category="llm", data=streams.answer()),
+    ],
+    "a chunk counts beside a content of the same uuid": [
+        streams.scope("start", streams.uid(1), None, 0, name="custom", category="llm"),
+        {**streams.chunk(streams.uid(1), 0, 3), "uuid": streams.uid(5)},
+        streams.mark("relay.chunks", streams.uid(1), 4, {"first": 0, "chunks": [{}]}, uuid=streams.uid(5)),
+    ],
     "a circle that a smaller start opens": [
         streams.scope("start", streams.uid(1), streams.uid(2), 5, name="plan"),
         streams.scope("start", streams.uid(2), streams.uid(1), 5, name="plan"),

@@ -10,7 +10,8 @@ from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayweb.recording.recorder import Line, Recorder
+from relayweb.recording.copies import RunRecorder
+from relayweb.recording.recorder import Line
 from relayweb.recording.tables import Tables
 from tests.recording import streams
 from tests.recording.test_any_order import any_stream, cut, differences, empty, record, snapshot
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def record_in_turn(batches: list[list[bytes]], rng: random.Random, recorders: int) -> dict[str, Any]:
     """Each batch goes to one of several recorders, which all remember what they have seen."""
     empty()
-    several = [Recorder(Tables(connection)) for _ in range(recorders)]
+    several = [RunRecorder(Tables(connection)) for _ in range(recorders)]
     for batch in batches:
         rng.choice(several).record([Line(text, 0) for text in batch])
         if rng.random() < 0.1:
@@ -31,9 +32,16 @@ def record_in_turn(batches: list[list[bytes]], rng: random.Random, recorders: in
 
 
 @any_stream
-@given(seed=st.integers(0, 10**9), order=st.randoms(use_true_random=False), recorders=st.integers(2, 3))
-def test_recorders_that_take_turns_lose_no_update(seed: int, order: random.Random, recorders: int) -> None:
-    lines = [streams.line(event) for event in streams.Growing(random.Random(seed)).grow()]
+@given(
+    seed=st.integers(0, 10**9),
+    order=st.randoms(use_true_random=False),
+    recorders=st.integers(2, 3),
+    kind=st.sampled_from([streams.Growing, streams.Tangled]),
+)
+def test_recorders_that_take_turns_lose_no_update(
+    seed: int, order: random.Random, recorders: int, kind: type[streams.Growing]
+) -> None:
+    lines = [streams.line(event) for event in kind(random.Random(seed)).grow()]
     want = record([lines])
     again = lines + [text for text in lines if order.random() < 0.3]
     order.shuffle(again)
