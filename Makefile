@@ -12,10 +12,10 @@ PIP     = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet
 run: $(VENV)/.installed
 	@exec $(VENV)/bin/relayweb serve --host $(HOST) --port $(PORT) $(ARGS)
 
-# Files spread over the cores; the pages after them, alone, because Playwright's event loop leaves none to asyncio's tests.
+# Files spread over the cores; the pages after them, because Playwright's event loop leaves none to asyncio's tests.
 test: system lint
 	$(VENV)/bin/python -X dev -m pytest --quiet --numprocesses auto --dist loadfile -m "not browser" $(ARGS)
-	$(VENV)/bin/python -X dev -m pytest --quiet -m browser $(ARGS)
+	$(VENV)/bin/python -X dev -m pytest --quiet --numprocesses auto --dist loadfile -m browser $(ARGS)
 	@$(MAKE) --no-print-directory test-postgres
 	@$(MAKE) --no-print-directory test-pair PAIR_TESTS="$(PAIR_SOME)"
 
