@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,7 +17,8 @@ Value = dict[str, Any]
 """A config as adapters.intercepts.Rule.parse takes it, without `revision`."""
 
 
-_KEY = RegexValidator(r"^[a-z0-9][a-z0-9._-]*$", "Small letters, figures, dots and dashes, for example trim-history.")
+KEY_FORM = r"^[a-z0-9][a-z0-9._-]*$"
+KEY = RegexValidator(KEY_FORM, "Small letters, figures, dots and dashes, for example trim-history.")
 
 
 class StaleError(Exception):
@@ -37,7 +39,7 @@ class InterceptConfig(models.Model):
     key = models.CharField(
         max_length=64,
         unique=True,
-        validators=[_KEY],
+        validators=[KEY],
     )
     title = models.CharField(max_length=120)
     enabled = models.BooleanField(default=True)
@@ -209,7 +211,7 @@ class Revision(models.Model):
     def authors(cls, wanted: Iterable[tuple[str, int | None]]) -> dict[tuple[str, int | None], str]:
         """Who published which revision, by (key, number); those that are not on record here are missing."""
         # What agents told may be no key at all; PostgreSQL refuses to look for some characters.
-        pairs = {(key, number) for key, number in wanted if number is not None and _KEY.regex.search(key)}
+        pairs = {(key, number) for key, number in wanted if number is not None and re.fullmatch(KEY_FORM, key)}
         found = cls.objects.filter(key__in={key for key, _ in pairs}, number__in={number for _, number in pairs})
         return {(key, number): author for key, number, author in found.values_list("key", "number", "author")}
 

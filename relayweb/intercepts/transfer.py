@@ -16,7 +16,7 @@ from django.db import transaction
 
 from adapters.intercepts import Rule, RuleError
 from adapters.json_values import visible
-from relayweb.intercepts.models import InterceptConfig, Value
+from relayweb.intercepts.models import KEY, KEY_FORM, InterceptConfig, Value
 
 Format = Literal["toml", "json"]
 
@@ -121,7 +121,8 @@ def model_problems(value: Value) -> list[str]:
         InterceptConfig(**value).clean_fields(exclude=["title", "match", "action"])
     except ValidationError as error:
         return [f"{name}: {' '.join(messages)}" for name, messages in error.message_dict.items()]
-    return []
+    # A pattern's `$` is content with a line break after it.
+    return [] if re.fullmatch(KEY_FORM, value["key"]) else [f"key: {KEY.message}"]
 
 
 def apply(values: list[Value], author: str, note: str) -> int:

@@ -47,6 +47,12 @@ def test_a_file_that_is_no_list_of_configs_says_so(text):
         transfer.load(text)
 
 
+@pytest.mark.parametrize("key", ["a\n", "A", "a b", "../a"])
+def test_a_key_with_anything_else_in_it_is_refused(value, key):
+    with pytest.raises(transfer.FileError, match="key: Small letters"):
+        transfer.load(transfer.dump([{**value, "key": key}], "json"))
+
+
 def test_null_is_refused_in_toml_with_the_way_out(value):
     with pytest.raises(transfer.FileError, match="cooler: holds null"):
         transfer.dump([{**value, "action": {"type": "set_parameters", "parameters": {"stop": None}}}], "toml")
