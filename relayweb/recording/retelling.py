@@ -133,6 +133,10 @@ class Retelling(Replay):
         self.run(log=_slices_of(seqs))
         copy_rows.restore_arrival(self.tables, "recording_before")
 
+    def _priced(self, scopes: set[bytes]) -> dict[bytes, tuple[int | None, str | None]]:
+        """What had no price may have one now: it may have been no attempt before."""
+        return {uuid: told for uuid, told in super()._priced(scopes).items() if told[1] is not None}
+
 
 def events_of(scopes: list[UUID]) -> dict[int, int]:
     """The events of these scopes with their flags, by number; marks are of the scope they hang under, too."""

@@ -255,6 +255,32 @@ FOUND: dict[str, list[Any]] = {
         streams.scope("start", streams.uid(1), streams.uid(2), 2, name="custom", category="llm"),
         streams.scope("end", streams.uid(1), streams.uid(2), 4, name="custom", category="llm", data=streams.answer()),
     ],
+    "what an auxiliary call asks stands for its turn only if no other asks, also if its end tells its role": [
+        turn("start", 1, 9, 0, "s"),
+        streams.scope(
+            "start", streams.uid(2), streams.uid(1), 1, name="custom", category="llm", data=streams.request("a")
+        ),
+        streams.scope(
+            "end",
+            streams.uid(2),
+            streams.uid(1),
+            2,
+            name="custom",
+            category="llm",
+            metadata={"call_role": "auxiliary:title"},
+        ),
+        streams.scope(
+            "start", streams.uid(3), streams.uid(1), 3, name="custom", category="llm", data=streams.request("b")
+        ),
+    ],
+    "an attempt whose end says it is something else has its chunks and its price": [
+        streams.scope("start", streams.uid(1), None, 1, name="custom", category="llm", data=streams.request()),
+        {
+            **streams.chunk(streams.uid(1), 0, 2, usage={"prompt_tokens": 9, "completion_tokens": 4}),
+            "uuid": streams.uid(5),
+        },
+        streams.scope("end", streams.uid(1), None, 3, name="plan", data=streams.answer()),
+    ],
     "a chunk counts beside a content of the same uuid": [
         streams.scope("start", streams.uid(1), None, 0, name="custom", category="llm"),
         {**streams.chunk(streams.uid(1), 0, 3), "uuid": streams.uid(5)},
