@@ -203,13 +203,3 @@ def fill(mark: Mark, attempt: str, root: bytes | None) -> bytes:
         return format_timestamp(mark.at_ns, match[2].decode()).encode()
 
     return _HOLES.sub(value, mark.text)
-
-
-def shown(marks: Iterator[Mark] | Sequence[Mark]) -> list[Mark]:
-    """One mark for each uuid: of several that differ, the one with the smallest (time, text)."""
-    found: dict[bytes, Mark] = {}
-    for mark in marks:
-        other = found.get(mark.uuid)
-        if other is None or mark.identity < other.identity:
-            found[mark.uuid] = mark
-    return list(found.values())

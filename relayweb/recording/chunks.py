@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
@@ -28,7 +29,7 @@ class Chunk(msgspec.Struct, gc=False):
 
 
 _Told = tuple[bytes, int, int, bytes | None, bytes | None, int | None]
-"""Of one chunk: uuid of the mark, index (-1 unknown), µs, data of the mark, content, length."""
+"""Of one chunk: its mark's identity (uuid, time, digest), index (-1 unknown), µs, data of the mark, content, length."""
 _Decoded = tuple[_Told, ...]
 
 
@@ -73,18 +74,15 @@ _index = msgspec.json.Decoder(_Index).decode
 _content = msgspec.json.Decoder(_ContentData).decode
 
 
-def texts(block: ChunkBlock, *, shown: bool = False, since: int = 0) -> Iterator[tuple[blocks.Mark, bytes]]:
-    """Each mark of a block accepted after number `since` with its JSON text.
-
-    With `shown` only one of several that differ under one uuid.
-    """
+def texts(block: ChunkBlock, *, since: int = 0) -> Iterator[tuple[blocks.Mark, bytes]]:
+    """Each mark of a block accepted after number `since` with its JSON text."""
     marks, root = blocks.decode(block.kind, bytes(block.body))
     marks = [mark for mark in marks if mark.seq > since] if since else marks
     if block.kind == ChunkBlock.Kind.MARKS:
         known = _templates.read({mark.template for mark in marks})
         for mark in marks:
             mark.text = known[mark.template]
-    for mark in blocks.shown(marks) if shown else marks:
+    for mark in marks:
         yield mark, blocks.fill(mark, str(block.attempt_uuid), root)
 
 
@@ -130,17 +128,17 @@ def _data(text: bytes) -> bytes:
 
 
 def _marks(block: ChunkBlock, since: int = 0) -> Iterator[_Told]:
-    for mark, text in texts(block, shown=True, since=since):
+    for mark, text in texts(block, since=since):
         data = _data(text)
         try:
             index = _index(data).chunk_index
         except (msgspec.DecodeError, msgspec.ValidationError):  # lone surrogates, or another shape
             index = read_chunk_mark(stored.load(data)).index
-        yield mark.uuid, -1 if index is None or index < 0 else index, mark.at_ns // 1000, data, None, None
+        yield _identity(mark, text), -1 if index is None or index < 0 else index, mark.at_ns // 1000, data, None, None
 
 
 def _contents(block: ChunkBlock, since: int = 0) -> Iterator[_Told]:
-    for mark, text in texts(block, shown=True, since=since):
+    for mark, text in texts(block, since=since):
         data, at_us = _data(text), mark.at_ns // 1000
         try:
             told = _content(data)
@@ -149,38 +147,43 @@ def _contents(block: ChunkBlock, since: int = 0) -> Iterator[_Told]:
             first, items, redacted = 0, stored.items(stored.member(data, "chunks") or b"[]"), False
             start = stored.load(stored.member(data, "first"))
             first = start if isinstance(start, int) else 0
+        identity = _identity(mark, text)
         for at, item in enumerate(items):
             length = stored.load(stored.member(item, "length")) if redacted else None
             body = None if redacted else item
-            yield mark.uuid, first + at, at_us, None, body, length if isinstance(length, int) else None
+            yield identity, first + at, at_us, None, body, length if isinstance(length, int) else None
 
 
-def _order(one: _Told) -> tuple[int, bytes, bytes]:
-    return one[2], one[3] or one[4] or b"", one[0]
+def _identity(mark: blocks.Mark, text: bytes) -> bytes:
+    return mark.uuid + (mark.at_ns + 2**63).to_bytes(8, "big") + sha256(text).digest()[:8]
 
 
-def _in_time(some: list[_Told]) -> tuple[int, bytes, bytes]:
-    return _order(some[0])
+def _order(one: _Told) -> tuple[int, bytes]:
+    return one[2], one[0][24:]
+
+
+def _shown(told: Iterable[_Told]) -> list[_Told]:
+    """Those of one mark for each uuid: of several that differ, the one with the smallest time, then digest."""
+    found = list(told)
+    first: dict[bytes, bytes] = {}
+    for identity, *_ in found:
+        first[identity[:16]] = min(first.get(identity[:16], identity), identity)
+    return [one for one in found if first[one[0][:16]] == one[0]]
 
 
 def joined(attempt: UUID) -> list[tuple[int, Chunk]]:
     """All chunks of an attempt with their index, in order. A mark that tells no index follows those that do."""
-    told: tuple[dict[bytes, list[_Told]], dict[bytes, list[_Told]]] = ({}, {})
+    told: tuple[list[_Told], list[_Told]] = ([], [])
     for block in ChunkBlock.objects.filter(attempt_uuid=attempt).order_by("first_seq", "id"):
-        of: dict[bytes, list[_Told]] = {}
-        for one in _blocks.read(block):
-            of.setdefault(one[0], []).append(one)
-        shown = told[block.kind]
-        for uuid, some in of.items():  # of several that differ under one uuid the first is shown
-            shown[uuid] = min(shown[uuid], some, key=_in_time) if uuid in shown else some
+        told[block.kind].extend(_blocks.read(block))
     found: dict[int, Chunk] = {}
     nameless: list[Chunk] = []
-    for _, index, at_us, data, _, _ in sorted((one for some in told[0].values() for one in some), key=_order):
+    for _, index, at_us, data, _, _ in sorted(_shown(told[0]), key=_order):
         if index < 0:
             nameless.append(Chunk(at_us, data))
         else:
             found.setdefault(index, Chunk(at_us, data))
-    for _, index, at_us, _, body, length in sorted((one for some in told[1].values() for one in some), key=_order):
+    for _, index, at_us, _, body, length in sorted(_shown(told[1]), key=_order):
         chunk = found.setdefault(index, Chunk(at_us))
         chunk.body, chunk.length = body, length
     last = max(found, default=-1)
@@ -210,12 +213,12 @@ def fresh(since: int, modes: Mapping[UUID, str | None]) -> dict[UUID, list[dict[
             continue
         mode, of = modes[block.attempt_uuid], found.setdefault(block.attempt_uuid, {})
         if block.kind == ChunkBlock.Kind.MARKS:
-            for _, index, at_us, data, _, _ in _marks(block, since):
+            for _, index, at_us, data, _, _ in _shown(_marks(block, since)):
                 if index >= 0:
                     kind = read_chunk_mark(stored.load(data), api_mode=mode).kind if data else None
                     of[index] = {"index": index, "at_us": at_us, "kind": kind, "size": None, "text": None}
             continue
-        for _, index, at_us, _, body, length in _contents(block, since):
+        for _, index, at_us, _, body, length in _shown(_contents(block, since)):
             kind, text = chunk_content(mode, stored.load(body)) if body is not None else (None, None)
             told = of.setdefault(index, {"index": index, "at_us": at_us})
             told |= {"kind": kind, "size": length if text is None else len(text), "text": text}

@@ -128,6 +128,9 @@ class Retelling(Replay):
         search_index.forget((), [event.seq for event in gone])
         self.tables.delete("recording_event", "seq", [event.seq for event in gone])
         self.tables.delete("recording_rewrite", "attempt_uuid", uuids)
+        self.tables.delete(
+            "recording_rewrite", "seq", list(seqs)
+        )  # marks of another scope with the uuid of one of these
         self.tables.delete("recording_scope", "uuid", uuids)
         conflicts.show_one_each({event.uuid for event in gone})
         self.run(log=_slices_of(seqs))

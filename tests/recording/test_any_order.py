@@ -281,6 +281,12 @@ FOUND: dict[str, list[Any]] = {
         },
         streams.scope("end", streams.uid(1), None, 3, name="plan", data=streams.answer()),
     ],
+    "a rewrite under another scope may have the uuid of one that is told anew": [
+        turn("start", 1, 9, 0, "s"),
+        streams.scope("start", streams.uid(2), streams.uid(1), 5, name="plan"),
+        streams.scope("start", streams.uid(2), streams.uid(8), 4, name="plan"),
+        streams.mark("relay.rewrite", streams.uid(7), 3, {"position": 0, "key": "k"}, uuid=streams.uid(2)),
+    ],
     "a chunk counts beside a content of the same uuid": [
         streams.scope("start", streams.uid(1), None, 0, name="custom", category="llm"),
         {**streams.chunk(streams.uid(1), 0, 3), "uuid": streams.uid(5)},
