@@ -65,13 +65,15 @@ class Sharing:
     async def close(self) -> None:
         """Tell what is left to tell, then stop."""
         with contextlib.suppress(RedisError, OSError, TimeoutError):
-            await asyncio.wait_for(self._flush(), 1)
+            async with asyncio.timeout(1):
+                await self._flush()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.wait(self._tasks, timeout=2)  # a client that swallows its cancellation holds nobody up
         for connection in (self._redis, self._listener):
-            with contextlib.suppress(RedisError, OSError):
-                await connection.aclose()
+            with contextlib.suppress(RedisError, OSError, TimeoutError):
+                async with asyncio.timeout(1):
+                    await connection.aclose()
 
     # -- telling -----------------------------------------------------------------------------------------------------
 
@@ -166,7 +168,8 @@ class Sharing:
     async def _watch(self) -> None:
         """Notices that Redis is away, and that it is back, whether or not anything is to be told."""
         while True:
-            await asyncio.wait_for(self._redis.ping(), 2)
+            async with asyncio.timeout(2):  # not wait_for: until Python 3.12 it can swallow a cancellation
+                await self._redis.ping()
             shared.health.worked()
             await asyncio.sleep(PING_SECONDS)
 
@@ -209,7 +212,8 @@ class Sharing:
         if time.monotonic() < self._rest_until:
             raise Away
         try:
-            found = await asyncio.wait_for(self._redis.mget(list(names)), LOOK_UP_SECONDS)
+            async with asyncio.timeout(LOOK_UP_SECONDS):
+                found = await self._redis.mget(list(names))
         except (RedisError, OSError, TimeoutError) as error:
             self._rest_until = time.monotonic() + 0.5
             raise Away from error
