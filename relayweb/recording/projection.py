@@ -200,7 +200,7 @@ class Projection(Linking):
         name = event.envelope.name or ""
         if name == marks.REWRITE and event.parent is not None:
             self.rewrites.append(facts.read_rewrite(seq, event.parent, facts.as_dict(event.envelope.data)))
-        if event.parent is not None and _is_block(event):
+        if event.parent is not None and is_block(event):
             self._blocked(event, seq, arrived_us)
         scope = self.find(event.parent)
         if scope is not None:
@@ -292,7 +292,8 @@ class Projection(Linking):
 _TOLD_FLAGS = {"unreadable_chunk": FLAG.UNREADABLE_CHUNK, "replaced_text": FLAG.REPLACED_TEXT}
 
 
-def _is_block(event: Parsed) -> bool:
+def is_block(event: Parsed) -> bool:
+    """Whether a mark tells of a call that never began."""
     if event.envelope.name == facts.BLOCKED:
         return True
     data = bytes(event.envelope.data)

@@ -14,6 +14,7 @@ from relayweb.recording.chunk_marks import QuickMark, is_chunk
 from relayweb.recording.models import Event
 from relayweb.recording.nodes import FLAG, Node
 from relayweb.recording.pieces import Packed, encode_event
+from relayweb.recording.projection import is_block
 from relayweb.recording.recall import CONFLICT, Known, Recall
 from relayweb.recording.tables import Tables
 
@@ -250,6 +251,8 @@ class Recorder(Recall):
                     new.add(event.uuid)
                 elif (node.start_seq if event.kind == START else node.end_seq) is not None:
                     again.add(event.uuid)
+            elif isinstance(event, Parsed) and event.uuid in marks and is_block(event):
+                new.add(event.uuid)  # if it is on record, nothing asks for what comes of this
         for uuid, kind, seq, digest, at_ns, flags, _ in self.tables.events(marks | again):
             self._known.setdefault((uuid, kind), []).append(Known(seq, digest, at_ns, flags))
         self.chunks.prefetch(chunked, new)

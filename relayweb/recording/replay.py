@@ -14,6 +14,7 @@ from relayweb.recording.chunk_log import ChunkLog, Chunks
 from relayweb.recording.models import Event
 from relayweb.recording.nodes import FLAG, Node
 from relayweb.recording.pieces import Packed
+from relayweb.recording.projection import is_block
 from relayweb.recording.recall import CONFLICT
 from relayweb.recording.recorder import REPLACED, Recorder
 from relayweb.recording.tables import Tables
@@ -74,7 +75,7 @@ class Replay(Recorder):
 
     def _tell(self, rows: list[Event]) -> None:
         told = [(row, event) for row, event in zip(rows, _events(rows), strict=True) if event is not None]
-        scopes = {event.uuid for _, event in told if event.kind != MARK}
+        scopes = {event.uuid for _, event in told if event.kind != MARK or is_block(event)}
         self.prefetch(scopes | {event.parent for _, event in told if event.kind != MARK and event.parent is not None})
         new = {uuid for uuid in scopes if self.nodes.get(uuid) is None}
         self.chunks.prefetch(set(), new)
@@ -125,6 +126,12 @@ class Replay(Recorder):
         self._commit(self._ledger)
 
     # What the writer does that does not hold here
+
+    def create(self, uuid: bytes) -> Node:
+        only, self._only_rows = self._only_rows, False  # a call that never began comes up with its mark
+        node = super().create(uuid)
+        self._only_rows = only
+        return node
 
     def mark_of(self, scope: Node, event: Parsed, seq: int, arrived_us: int) -> None:
         if not self._only_rows:
