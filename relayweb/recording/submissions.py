@@ -34,15 +34,23 @@ class Receipt:
 
 
 class Job:
-    """One submission: its lines by number, and the promise of an answer."""
+    """One submission: its lines by number once it is its turn, and the promise of an answer."""
 
-    __slots__ = ("at", "done", "lines", "numbers", "size", "started")
+    __slots__ = ("_arrived_us", "_data", "at", "done", "lines", "numbers", "size", "started")
 
-    def __init__(self, numbers: list[int], lines: list[Line], size: int) -> None:
-        self.numbers, self.lines, self.size = numbers, lines, size
+    def __init__(self, data: bytes, arrived_us: int) -> None:
+        self._data, self._arrived_us, self.size = data, arrived_us, len(data)
+        self.numbers: list[int] = []
+        self.lines: list[Line] = []
         self.at = 0
         self.started = time.monotonic()
         self.done: Future[Receipt] = Future()
+
+    def open(self) -> None:
+        """Split it into lines, unless that is done: not earlier, so that what waits is held once."""
+        if self._data:
+            self.numbers, self.lines = split(self._data, self._arrived_us)
+            self._data = b""
 
     def receipt(self) -> Receipt:
         receipt = Receipt()

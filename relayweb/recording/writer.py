@@ -22,7 +22,7 @@ from django.db import connections
 from relayweb import conf
 from relayweb.recording.copies import RunRecorder
 from relayweb.recording.recorder import Line, Recorder
-from relayweb.recording.submissions import Full, Job, Receipt, split
+from relayweb.recording.submissions import Full, Job, Receipt
 from relayweb.recording.tables import Tables
 
 log = logging.getLogger(__name__)
@@ -142,8 +142,7 @@ class Writer:
         self.start()
         arrived_us = 0 if source == "file" else (arrived_ns or time.time_ns()) // 1000
         self._files = self._files or source == "file"
-        numbers, lines = split(data, arrived_us)
-        job = Job(numbers, lines, len(data))
+        job = Job(data, arrived_us)
         with self._lock:
             self._door_bytes += job.size
             self._put["doors"] += 1
@@ -228,28 +227,32 @@ class Writer:
             connection.close()
 
     def _gather(self) -> tuple[list[Line], int]:
-        """The next batch: lines of both lanes, and how many of them were offered."""
+        """The next batch: lines of both lanes, and how many of them were offered.
+
+        Only this thread takes anything out of the queues, so the lock, for which senders wait, is held for the counts.
+        """
         batch: list[Line] = []
         size = 0
+        share, most = (2, BATCH_BYTES // 2) if self._doors else (1, BATCH_BYTES)
+        while self._offered and len(batch) < BATCH_EVENTS // share and size < most:
+            data, arrived_us = self._offered.popleft()
+            batch.append(Line(data, arrived_us))
+            size += len(data)
+        offered, offered_bytes = len(batch), size
+        while self._doors and len(batch) < BATCH_EVENTS and size < BATCH_BYTES:
+            job = self._doors[0]
+            job.open()
+            while job.at < len(job.lines) and len(batch) < BATCH_EVENTS and size < BATCH_BYTES:
+                line = job.lines[job.at]
+                job.at += 1
+                if line.error is None:
+                    batch.append(line)
+                    size += len(line.text)
+            if job.at < len(job.lines):
+                break
+            self._ending.append(self._doors.popleft())
         with self._lock:
-            share = BATCH_EVENTS // 2 if self._doors else BATCH_EVENTS
-            while self._offered and len(batch) < share and size < BATCH_BYTES // (2 if self._doors else 1):
-                data, arrived_us = self._offered.popleft()
-                batch.append(Line(data, arrived_us))
-                size += len(data)
-            offered = len(batch)
-            self._offered_bytes -= size
-            while self._doors and len(batch) < BATCH_EVENTS and size < BATCH_BYTES:
-                job = self._doors[0]
-                while job.at < len(job.lines) and len(batch) < BATCH_EVENTS and size < BATCH_BYTES:
-                    line = job.lines[job.at]
-                    job.at += 1
-                    if line.error is None:
-                        batch.append(line)
-                        size += len(line.text)
-                if job.at < len(job.lines):
-                    break
-                self._ending.append(self._doors.popleft())
+            self._offered_bytes -= offered_bytes
             if not batch:  # only blank lines, or none
                 self._settle_ending()
         return batch, offered
