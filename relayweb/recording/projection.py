@@ -55,6 +55,16 @@ class Projection(Linking):
         self.early: dict[bytes, list[tuple[Parsed, int, int]]] = {}
         """Marks of this batch whose scope nobody has seen yet."""
         self.prices = pricing.Table("", ())
+        self._unsettled: dict[bytes, Node] = {}
+
+    def clear(self) -> None:
+        super().clear()
+        self._unsettled = {}
+
+    def finish(self) -> list[Node]:
+        for node in self._unsettled.values():
+            self.settle(node)
+        return super().finish()
 
     # Scope events
 
@@ -70,7 +80,7 @@ class Projection(Linking):
         else:
             self._take_end(node, event, packed, metadata, seq)
         self.touch(node, seq, event.at_ns // 1000, arrived_us)
-        self.settle(node)
+        self.unsettle(node)
 
     def retell(
         self, node: Node, start: tuple[Parsed, Packed, int] | None, end: tuple[Parsed, Packed, int] | None
@@ -87,7 +97,7 @@ class Projection(Linking):
         node.flag(FLAG.CONFLICT)
         self.recount(node)
         self.untell(node)
-        self.settle(node)
+        self.unsettle(node)
 
     def _take_start(self, node: Node, event: Parsed, packed: Packed, metadata: dict[str, object], seq: int) -> None:
         said = facts.read_scope(event, packed, metadata)
@@ -152,6 +162,11 @@ class Projection(Linking):
 
     # What an attempt comes to
 
+    def unsettle(self, node: Node) -> None:
+        """More was told about a scope: what it comes to is worked out once, when the batch is over."""
+        self._unsettled[node.uuid] = node
+        self.changed(node)
+
     def settle(self, node: Node) -> None:
         """Status, usage and error of a scope from all that was told about it."""
         node.flag(
@@ -164,7 +179,6 @@ class Projection(Linking):
             set_error(node, node.end.error)
         elif node.end_seq is None:
             node.status = "running"
-        self.changed(node)
 
     def _settle_attempt(self, node: Node) -> None:
         if node.start_seq is not None and node.start_seq == node.end_seq:  # blocked before it began
@@ -226,7 +240,7 @@ class Projection(Linking):
                     scope.flag(_TOLD_FLAGS[flag])
         self.mark_session(scope, event)
         self.touch(scope, seq, event.at_ns // 1000, arrived_us)
-        self.settle(scope)
+        self.unsettle(scope)
 
     def mark_session(self, scope: Node, event: Parsed) -> None:
         """The session that a mark tells."""
@@ -286,7 +300,7 @@ class Projection(Linking):
         if scope.role == "attempt":
             scope.chunk_count = count
         scope.first_chunk_us = first_us
-        self.settle(scope)
+        self.unsettle(scope)
 
 
 _TOLD_FLAGS = {"unreadable_chunk": FLAG.UNREADABLE_CHUNK, "replaced_text": FLAG.REPLACED_TEXT}
