@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from adapters import marks as names
 from relayweb.recording import blocks, masking
 from relayweb.recording.atof import Parsed, load, restore_surrogates
@@ -28,38 +30,31 @@ _NOTHING_SAID = Stream()
 _REMEMBERED = 100_000  # marks of the attempts that came lately: a quarter of a kilobyte each
 
 
-class _Open:
+class _Open(msgspec.Struct, eq=False, gc=False):
     """The marks of one kind that are not sealed yet: those on record in `ids`, those of this batch in `fresh`."""
 
-    __slots__ = ("fresh", "ids", "kept")
-
-    def __init__(self) -> None:
-        self.ids: list[int] = []
-        self.kept: list[Mark] = []
-        self.fresh: list[Mark] = []
+    ids: list[int] = []
+    kept: list[Mark] = []
+    fresh: list[Mark] = []
 
 
-class Chunks:
+class Chunks(msgspec.Struct, eq=False, gc=False):
     """What the writer knows of one attempt's chunks."""
 
-    __slots__ = (
-        *("arrived_us", "conflict", "count", "first_us", "last_us", "open"),
-        *("replaced", "root", "seen", "seq", "stream", "uncounted"),
-    )
-
-    def __init__(self) -> None:
-        self.seen: dict[bytes, tuple[int, ...]] = {}
-        """uuid → hashes of the marks that came under it: more than one is a conflict."""
-        self.uncounted: set[bytes] = set()
-        """Uuids under which only contents came."""
-        self.conflict = False
-        self.open = (_Open(), _Open())
-        self.root: bytes | None = None
-        self.stream: Stream | None = None
-        self.first_us: int | None = None
-        self.last_us = self.seq = self.arrived_us = 0
-        self.count = 0
-        self.replaced = False
+    seen: dict[bytes, tuple[int, ...]] = {}
+    """uuid → hashes of the marks that came under it: more than one is a conflict."""
+    uncounted: set[bytes] = set()
+    """Uuids under which only contents came."""
+    conflict: bool = False
+    open: tuple[_Open, _Open] = msgspec.field(default_factory=lambda: (_Open(), _Open()))
+    root: bytes | None = None
+    stream: Stream | None = None
+    first_us: int | None = None
+    last_us: int = 0
+    seq: int = 0
+    arrived_us: int = 0
+    count: int = 0
+    replaced: bool = False
 
 
 class ChunkLog:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from hashlib import sha256
+from itertools import repeat
 from operator import itemgetter
 
 import msgspec
@@ -274,26 +275,26 @@ class Store:
             self._histories.pop(next(iter(self._histories)))
 
     def _cut_inside(self, value: bytes, loose: bool, refs: list[Piece]) -> bytes | None:
-        out: list[bytes] = []
-        at = 0
-        place = 1
+        names: Iterable[str] = repeat("")
         if value[:1] == b"{":
-            members: Iterable[tuple[str, msgspec.Raw]] = _raw_object(value).items()
-            key = 3
+            names = members = _raw_object(value)
+            children, key = list(map(bytes, members.values())), 3
         else:
-            members = (("", raw) for raw in _raw_array(value))
-            key = 0
-        for name, raw in members:
-            child = bytes(raw)
+            children, key = list(map(bytes, _raw_array(value))), 0
+        sizes = list(map(len, children))
+        if max(sizes, default=0) < MIN_MESSAGE:
+            return None
+        out: list[bytes] = []
+        at, place = 0, 1
+        for name, child, size in zip(names, children, sizes, strict=False):
             place += len(name) + key
-            guess, place = place, place + len(child) + 1
-            if len(child) < MIN_MESSAGE:
-                continue
-            text = self._cut(name, child, loose or masking.is_loose(name), refs)
-            if text is not None:
-                start = _find(value, child, guess, at)
-                out += (value[at:start], text)
-                at = start + len(child)
+            if size >= MIN_MESSAGE:
+                text = self._cut(name, child, loose or masking.is_loose(name), refs)
+                if text is not None:
+                    start = _find(value, child, place, at)
+                    out += (value[at:start], text)
+                    at = start + size
+            place += size + 1
         if not at:
             return None
         out.append(value[at:])

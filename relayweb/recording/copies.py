@@ -29,6 +29,7 @@ from relayweb.recording.tables import Tables
 COPY, MADE = Event.Flag.COPY, Event.Flag.MADE
 _WORST = 2 * MADE
 _COPY = re.compile(rb'\{"otlp":\{"trace_id":"([0-9a-f]{32})"(,"made":true)?\}')
+_SIGN = b'{"otlp":'
 _KINDS = {"start": START, "end": END}
 
 
@@ -77,7 +78,8 @@ class RunRecorder(Settling):
         """By root: scopes on record under a uuid that was made up from it."""
 
     def record(self, lines: list[Line]) -> int:
-        copies = [copy for line in lines if (copy := _copy(line)) is not None]
+        # Asked here, because it is asked of every line.
+        copies = [copy for line in lines if line.text.startswith(_SIGN) and (copy := _copy(line)) is not None]
         theirs = {id(copy.line) for copy in copies}
         originals = [line for line in lines if id(line) not in theirs] if copies else lines
         if originals or not copies:
@@ -179,7 +181,7 @@ def _without_copies(tables: Joint, better: dict[bytes, bytes]) -> list[bytes]:
 
 
 def _copy(line: Line) -> _Copy | None:
-    if not line.text.startswith(b'{"otlp":') or (found := _COPY.match(line.text)) is None:
+    if (found := _COPY.match(line.text)) is None:
         return None
     return _Copy(line, bytes.fromhex(found[1].decode()), bool(found[2]))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 MASK: Final = "[masked]"
@@ -59,6 +60,7 @@ def is_secret_name(name: str) -> bool:
     return last in _NAMES or last.endswith(_ENDINGS) or _NO_LETTER.sub("", name.lower()) in _NAMES
 
 
+@lru_cache(1024)
 def is_loose(name: str) -> bool:
     """Whether any credential is masked under a member of this name."""
     lower = name.lower()

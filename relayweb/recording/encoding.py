@@ -60,16 +60,17 @@ def encode(
     text: bytes, refs: Sequence[int], compress: Callable[[bytes], bytes], head: int = 0, tail: bytes = b""
 ) -> bytes:
     """A body: one byte of flags, binary uuids, then the number of references, the references and the text."""
-    payload = bytearray()
-    write_varint(payload, len(refs))
+    payload = b"\0" + text
     if refs:
-        write_deltas(payload, refs)
-    payload += text
+        numbers = bytearray()
+        write_varint(numbers, len(refs))
+        write_deltas(numbers, refs)
+        payload = bytes(numbers) + text
     if len(payload) > 48:
-        small = compress(bytes(payload))
+        small = compress(payload)
         if len(small) < len(payload):
-            return bytes((head | _ZSTD,)) + tail + small
-    return bytes((head,)) + tail + bytes(payload)
+            return b"%c%b%b" % (head | _ZSTD, tail, small)
+    return b"%c%b%b" % (head, tail, payload)
 
 
 def pack_surrogates(surrogates: Sequence[tuple[int, bytes]]) -> bytes:

@@ -27,7 +27,7 @@ Part = tuple[tuple[int, int], ...]
 NOTHING: Part = ()
 
 
-class Home(msgspec.Struct, array_like=True):
+class Home(msgspec.Struct, array_like=True, gc=False):
     """What a turn, session or top scope knows of what is inside it, beyond the columns of its row."""
 
     sums: list[int] = msgspec.field(default_factory=lambda: [0] * _SUMS)
@@ -46,7 +46,7 @@ class Home(msgspec.Struct, array_like=True):
     """Several processes saw this turn."""
 
 
-class Logical(msgspec.Struct, array_like=True):
+class Logical(msgspec.Struct, array_like=True, gc=False):
     """What a logical call knows of its attempts."""
 
     attempts: int = 0

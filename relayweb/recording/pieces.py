@@ -7,6 +7,8 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
+import msgspec
+
 from relayweb.recording.atof import MARK, Parsed, uuid_text
 from relayweb.recording.compression import EVENT
 from relayweb.recording.encoding import PARENT, ROOT, SURROGATES, encode, pack_surrogates
@@ -19,37 +21,34 @@ MIN_VALUE: Final = 512
 HOLE: Final = b"\0c"
 
 
-class Piece:
-    """One content. `id` is 0 until the batch is numbered."""
+class Piece(msgspec.Struct, eq=False, gc=False):
+    """One content."""
 
-    __slots__ = ("asked", "digest", "id", "kind", "refs", "size", "text")
-
-    def __init__(self, digest: bytes, kind: int, size: int, text: bytes = b"", refs: Sequence[Piece] = ()) -> None:
-        self.digest = digest
-        self.kind = kind
-        self.size = size
-        self.text = text
-        self.refs = refs
-        self.id = 0
-        self.asked: str | None = ""
-        """The words of a user's message; "" while nobody has looked."""
+    digest: bytes
+    kind: int
+    size: int
+    text: bytes = b""
+    refs: Sequence[Piece] = ()
+    id: int = 0
+    """0 until the batch is numbered."""
+    asked: str | None = ""
+    """The words of a user's message; "" while nobody has looked."""
 
 
-class Packed:
-    """One event, split. `messages` are those of its own request: text, and content where it has one."""
+class Packed(msgspec.Struct, eq=False, gc=False):
+    """One event, split."""
 
-    __slots__ = ("digest", "head", "line", "masked", "messages", "refs", "tail", "text")
-
-    def __init__(self, line: bytes, text: bytes, refs: list[Piece], masked: bool) -> None:
-        self.line = line
-        self.text = text
-        self.refs = refs
-        self.masked = masked
-        self.messages: list[tuple[bytes, Piece | None]] | None = None
-        self.digest = b""
-        """Equal for equal lines."""
-        self.head, self.tail = 0, b""
-        """What its body begins with: see `encode`."""
+    line: bytes
+    text: bytes
+    refs: list[Piece]
+    masked: bool = False
+    messages: list[tuple[bytes, Piece | None]] | None = None
+    """Those of its own request: text, and content where it has one."""
+    digest: bytes = b""
+    """Equal for equal lines."""
+    head: int = 0
+    tail: bytes = b""
+    """What its body begins with, together with `head`: see `encode`."""
 
 
 def make_holes(packed: Packed, event: Parsed) -> None:

@@ -206,8 +206,9 @@ class Recorder(Recall):
     def _parse(self, lines: list[Line]) -> list[_Read]:
         """Read and split the lines; nothing in here asks the database."""
         events: list[_Read] = []
+        quick = self.chunks.reader.quick
         for line in lines:
-            mark = self.chunks.reader.quick(line.text)
+            mark = quick(line.text)
             if mark is not None:
                 events.append((mark, None, line))
                 continue
@@ -230,6 +231,7 @@ class Recorder(Recall):
         marks: set[bytes] = set()
         chunked: set[bytes] = set()
         new: set[bytes] = set()
+        ends: list[Parsed] = []  # and starts
         for event in events:
             if isinstance(event, QuickMark):
                 chunked.add(event.attempt)
@@ -238,21 +240,21 @@ class Recorder(Recall):
                 scopes.add(event.parent)
             if event.kind != MARK:
                 scopes.add(event.uuid)
+                ends.append(event)
             elif is_chunk(event):
                 chunked.add(event.parent or b"")
             else:
                 marks.add(event.uuid)
+                if is_block(event):
+                    new.add(event.uuid)  # if it is on record, nothing asks for what comes of this
         self.prefetch(scopes | chunked)
         again: set[bytes] = set()
-        for event in events:
-            if not isinstance(event, QuickMark) and event.kind != MARK:
-                node = self.nodes.get(event.uuid)
-                if node is None:
-                    new.add(event.uuid)
-                elif (node.start_seq if event.kind == START else node.end_seq) is not None:
-                    again.add(event.uuid)
-            elif isinstance(event, Parsed) and event.uuid in marks and is_block(event):
-                new.add(event.uuid)  # if it is on record, nothing asks for what comes of this
+        for event in ends:
+            node = self.nodes.get(event.uuid)
+            if node is None:
+                new.add(event.uuid)
+            elif (node.start_seq if event.kind == START else node.end_seq) is not None:
+                again.add(event.uuid)
         for uuid, kind, seq, digest, at_ns, flags, _ in self.tables.events(marks | again):
             self._known.setdefault((uuid, kind), []).append(Known(seq, digest, at_ns, flags))
         self.chunks.prefetch(chunked, new)

@@ -87,7 +87,7 @@ class Tables:
         self._select_scope = f"SELECT {columns} FROM recording_scope WHERE "
         self._insert_event = self._insert("recording_event", _EVENT_COLUMNS)
         self._insert_content = self._insert("recording_content", _CONTENT_COLUMNS)
-        self._insert_block = self._insert("recording_chunkblock", _BLOCK_COLUMNS)
+        self._insert_block = self._insert("recording_chunkblock", ("id", *_BLOCK_COLUMNS))
         self._insert_rewrite = self._insert("recording_rewrite", REWRITE_COLUMNS)
 
     def _insert(self, table: str, columns: Sequence[str]) -> str:
@@ -337,9 +337,14 @@ class Tables:
 
     def put_blocks(self, rows: list[tuple[bytes, int, int, int, int, bool, bytes]]) -> list[int]:
         """Insert blocks; returns their ids."""
+        if not rows:
+            return []
         if not self.postgres:
-            return [self._run(self._insert_block, row).lastrowid for row in rows]
-        ids = postgres.next_ids(self.connection.connection, "recording_chunkblock", len(rows)) if rows else []
+            last = self._run("SELECT seq FROM sqlite_sequence WHERE name = 'recording_chunkblock'").fetchone()
+            first = last[0] + 1 if last else 1
+            self._many(self._insert_block, [(first + i, *row) for i, row in enumerate(rows)])
+            return list(range(first, first + len(rows)))
+        ids = postgres.next_ids(self.connection.connection, "recording_chunkblock", len(rows))
         numbered = [(number, self.uuid_in(row[0]), *row[1:]) for number, row in zip(ids, rows, strict=True)]
         postgres.copy(self.connection, "recording_chunkblock", ("id", *_BLOCK_COLUMNS), numbered)
         return ids

@@ -18,7 +18,7 @@ _LARGEST = 2**53  # beyond this neither a browser nor a price is exact; no provi
 FIELDS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens", "total_tokens")
 
 
-class Usage(msgspec.Struct, frozen=True):
+class Usage(msgspec.Struct, frozen=True, gc=False):
     """Tokens of one attempt, or of several added up.
 
     `complete` is False when the numbers are a lower bound: a stream was cut before its final count, a part is unknown,

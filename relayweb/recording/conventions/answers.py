@@ -10,7 +10,7 @@ import msgspec
 from relayweb.recording.conventions.shapes import Json, as_list, as_map, as_text, content_text, text_or_none
 
 
-class ToolCall(msgspec.Struct, frozen=True):
+class ToolCall(msgspec.Struct, frozen=True, gc=False):
     """One call of a tool as the model wrote it: `arguments` digit for digit, `complete` when they are JSON."""
 
     id: str | None

@@ -24,7 +24,7 @@ from relayweb.recording.conventions.shapes import (
 from relayweb.recording.usage import UNKNOWN, Usage, merge, read_usage
 
 
-class ChunkFacts(msgspec.Struct, frozen=True):
+class ChunkFacts(msgspec.Struct, frozen=True, gc=False):
     """What one `llm.chunk` mark says, or one chunk's content."""
 
     index: int | None = None
@@ -181,7 +181,7 @@ def _error_order(error: ErrorFacts) -> tuple[bool, str, str, int]:
     return error.message is None, error.message or "", error.type or "", error.status or 0
 
 
-class Stream(msgspec.Struct, frozen=True):
+class Stream(msgspec.Struct, frozen=True, gc=False):
     """What a stream's chunks say together. `fold` gives the same value in any order and with repeats."""
 
     finish_index: int = -1

@@ -34,7 +34,7 @@ from relayweb.recording.usage import UNKNOWN, Usage, merge, read_usage
 _LONGEST_OUTCOME = 64  # as its column, which on PostgreSQL takes no more
 
 
-class EndFacts(msgspec.Struct, frozen=True):
+class EndFacts(msgspec.Struct, frozen=True, gc=False):
     """What an end event says. `status` is the event's own; see `settle` for what streams and marks add."""
 
     status: Status = "ok"
@@ -126,7 +126,7 @@ def _cost(body: Mapping[str, Json]) -> float | None:
     return float(total) if as_map(cost).get("currency", "USD") == "USD" else None
 
 
-class AttemptFacts(msgspec.Struct, frozen=True):
+class AttemptFacts(msgspec.Struct, frozen=True, gc=False):
     status: Status
     usage: Usage
     finish_reason: str | None

@@ -13,7 +13,7 @@ from relayweb.recording.conventions.shapes import Json, Status, as_list, as_map,
 _MESSAGE = 2_000  # characters of an error's message kept on a row; the whole text is in the event
 
 
-class ErrorFacts(msgspec.Struct, frozen=True):
+class ErrorFacts(msgspec.Struct, frozen=True, gc=False):
     """One error: `type` as the provider or the language names it, HTTP `status` where there was one."""
 
     type: str | None = None

@@ -22,7 +22,7 @@ from relayweb.recording.conventions.shapes import (
 _ASKED = 200  # characters of what the user asked that a list shows
 
 
-class RequestFacts(msgspec.Struct, frozen=True):
+class RequestFacts(msgspec.Struct, frozen=True, gc=False):
     model: str | None = None
     provider: str | None = None
     api_mode: str | None = None
