@@ -105,6 +105,9 @@ class Recall(Projection):
 
     def create(self, uuid: bytes) -> Node:
         node = super().create(uuid)
+        chunks = self.chunks.known(uuid)
+        if chunks is not None:
+            self.chunks.dirty[uuid] = chunks
         if uuid not in self._orphans and uuid not in self.early:
             return node
         hidden = {known.seq for same in self._known.values() for known in same if known.flags & CONFLICT}
@@ -118,18 +121,11 @@ class Recall(Projection):
                 self.mark_of(node, event, seq, arrived_us)
         return node
 
-    def scope_event(self, event: Parsed, packed: Packed, seq: int, arrived_us: int) -> None:
-        new = self.nodes.get(event.uuid) is None
-        super().scope_event(event, packed, seq, arrived_us)
-        if new:
-            chunks = self.chunks.known(event.uuid)
-            if chunks is not None:
-                self.chunks.dirty[event.uuid] = chunks
-
     def own_last_us(self, node: Node) -> int:
         latest = self.tables.last_ns(node.uuid)
-        here = [e.at_ns for e, _ in self._taken.values() if node.uuid in (e.uuid, e.parent if e.kind == MARK else None)]
-        return max(latest // 1000, *(at_ns // 1000 for at_ns in here), self.chunks.of(node.uuid).last_us, 0)
+        here = [e.at_ns for e, _ in self._taken.values() if node.uuid == (e.parent if e.kind == MARK else e.uuid)]
+        own = node.start_us or 0  # also told by the mark of a call that never began
+        return max(latest // 1000, *(at_ns // 1000 for at_ns in here), self.chunks.of(node.uuid).last_us, own)
 
     def _tell_chunks(self, attempt: bytes, chunks: Chunks) -> None:
         node = self.find(attempt)

@@ -16,6 +16,7 @@ from django.db import InterfaceError, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from relayweb.recording import postgres, scope_rows
+from relayweb.recording.atof import MARK
 from relayweb.recording.scope_rows import SCOPE_COLUMNS
 
 _SCOPE_UUIDS = [i for i, c in enumerate(SCOPE_COLUMNS) if c == "uuid" or c.endswith("_uuid")]
@@ -276,8 +277,8 @@ class Tables:
         """The time of the newest event of a scope, its marks included (chunks are not)."""
         uuid = self.uuid_in(scope)
         newest = 0
-        for column in ("uuid", "mark_of"):
-            row = self._run(f"SELECT MAX(at_ns) FROM recording_event WHERE {column} = {self._mark}", (uuid,)).fetchone()
+        for under in (f"kind <> {MARK} AND uuid", "mark_of"):  # a mark may bear the uuid of a scope
+            row = self._run(f"SELECT MAX(at_ns) FROM recording_event WHERE {under} = {self._mark}", (uuid,)).fetchone()
             newest = max(newest, row[0] or 0)
         return newest
 

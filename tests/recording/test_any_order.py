@@ -291,6 +291,15 @@ FOUND: dict[str, list[Any]] = {
         streams.mark("relay.orphan_drain", streams.uid(2), 1, {"scope": "x"}, uuid=streams.uid(3)),
         streams.mark("openai.chat", streams.uid(1), 2, {"rejected": True}, uuid=streams.uid(2)),
     ],
+    "a scope does not live as long as a mark elsewhere that bears its uuid": [
+        streams.mark("relay.rewrite", streams.uid(8), 44, {"position": 0, "key": "k"}, uuid=streams.uid(2)),
+        session("end", 1, 9, 124, metadata={"session_id": "s"}),
+        streams.scope("start", streams.uid(2), streams.uid(1), 0, name="read", category="tool"),
+    ],
+    "chunks under a call that never began": [
+        streams.mark("openai.chat", streams.uid(1), 84, {"rejected": True}, uuid=streams.uid(2)),
+        streams.mark("relay.chunks", streams.uid(2), 291, {"first": 0, "chunks": [{}]}, uuid=streams.uid(3)),
+    ],
     "a chunk counts beside a content of the same uuid": [
         streams.scope("start", streams.uid(1), None, 0, name="custom", category="llm"),
         {**streams.chunk(streams.uid(1), 0, 3), "uuid": streams.uid(5)},
