@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 GROUP = "relayweb.live.pokes"
 PAUSE_SECONDS = 0.05
 RETRY_SECONDS = 2.0
+CLOSE_SECONDS = 2.0
 SILENT_SECONDS = 300.0
 """Between two lines in the log about the same outage."""
 IN_MEMORY = "channels.layers.InMemoryChannelLayer"
@@ -40,19 +41,25 @@ class Pokes:
         self._pending = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._channel = ""
+        self._closing = False
 
     def start(self) -> None:
+        self._closing = False
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._lasting(work)) for work in (self._listen, self._tell)]
 
     async def close(self) -> None:
+        """Stop, within a few seconds whatever becomes of the layer."""
+        self._closing = True
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
         if self._channel:
             with contextlib.suppress(Exception):
-                await self._layer.group_discard(GROUP, self._channel)
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._layer.group_discard(GROUP, self._channel)
 
     def tell(self) -> None:
         """Something was committed here. On the event loop; never blocks."""
@@ -61,12 +68,14 @@ class Pokes:
     async def _lasting(self, work: Callable[[], Any]) -> None:
         """A layer that is gone must not end the live views; they poll meanwhile."""
         said = float("-inf")
-        while True:
+        while not self._closing:  # a client whose connection breaks just then swallows its cancellation
             try:
                 await work()
             except asyncio.CancelledError:
                 raise
             except Exception as error:
+                if self._closing:
+                    break
                 if time.monotonic() - said > SILENT_SECONDS:
                     said = time.monotonic()
                     log.warning("live: the channel layer failed (%s); polling until it is back", error)

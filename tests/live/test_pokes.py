@@ -60,6 +60,24 @@ async def test_a_layer_that_fails_is_tried_again(layer: Any, monkeypatch: pytest
     assert not layer.groups.get(pokes.GROUP)
 
 
+async def test_it_stops_though_the_layer_breaks_just_then_and_swallows_its_cancellation(
+    layer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive = layer.receive
+
+    async def broken(channel: str) -> Any:
+        try:
+            return await receive(channel)
+        except asyncio.CancelledError:
+            raise ConnectionError("gone") from None
+
+    monkeypatch.setattr(layer, "receive", broken)
+    told = pokes.Pokes(layer, lambda: None)
+    told.start()
+    await soon(lambda: layer.groups)
+    await asyncio.wait_for(told.close(), 1)
+
+
 async def test_a_process_does_not_wake_itself(layer: Any) -> None:
     woken = asyncio.Event()
     told = pokes.Pokes(layer, woken.set)
