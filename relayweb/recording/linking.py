@@ -121,9 +121,10 @@ class Linking(Counting):
         if not node.told:
             self.recall(node)
         node.top = parent is None
-        if parent is not None or node.new or node.root is not None:  # what the database says of a missing one holds
+        there = parent is not None or self.find(node.parent_uuid) is not None  # a circle opens under one that is
+        if there or node.new or node.root is not None:  # what the database says of a missing one holds
             implicit = node.parent_uuid is None or node.root in (None, node.uuid, node.parent_uuid)
-            node.flag(FLAG.MISSING_PARENT, parent is None and not implicit)
+            node.flag(FLAG.MISSING_PARENT, not there and not implicit)
         if node.flags & BY_PLACE:
             nested = node.told_session is not None and parent is not None
             node.role = "turn" if parent is None else "subagent" if nested else "scope"

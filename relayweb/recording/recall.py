@@ -13,7 +13,7 @@ from relayweb.recording.content import Store
 from relayweb.recording.models import Event
 from relayweb.recording.nodes import FLAG, Node
 from relayweb.recording.pieces import Packed
-from relayweb.recording.projection import Projection
+from relayweb.recording.projection import Projection, is_block
 from relayweb.recording.tables import Tables
 
 CONFLICT = Event.Flag.CONFLICT
@@ -122,10 +122,12 @@ class Recall(Projection):
         return node
 
     def own_last_us(self, node: Node) -> int:
-        latest = self.tables.last_ns(node.uuid)
-        here = [e.at_ns for e, _ in self._taken.values() if node.uuid == (e.parent if e.kind == MARK else e.uuid)]
-        own = node.start_us or 0  # also told by the mark of a call that never began
-        return max(latest // 1000, *(at_ns // 1000 for at_ns in here), self.chunks.of(node.uuid).last_us, own)
+        rows = list(self.tables.events((node.uuid,)))
+        named = [*self._read([row[2] for row in rows if row[1] == MARK]), *self._taken.values()]
+        told = [event.at_ns for event, _ in named if _is_of(event, node.uuid)]
+        told += [row[4] for row in rows if row[1] != MARK]
+        latest = max(self.tables.last_mark_ns(node.uuid), *told, 0) // 1000
+        return max(latest, self.chunks.of(node.uuid).last_us)
 
     def _tell_chunks(self, attempt: bytes, chunks: Chunks) -> None:
         node = self.find(attempt)
@@ -155,3 +157,10 @@ class Recall(Projection):
         node.stream, node.first_chunk_us = chunks.stream, chunks.first_us
         for event, _ in self._read([seq for _, seq, flags in self.tables.orphans({node.uuid}) if not flags & CONFLICT]):
             self.failure(node, event)
+
+
+def _is_of(event: Parsed, scope: bytes) -> bool:
+    """Whether an event is one of this scope. Of marks that bear its uuid only those are that tell of a refusal."""
+    if event.kind != MARK:
+        return event.uuid == scope
+    return event.parent == scope or (event.uuid == scope and is_block(event))

@@ -334,7 +334,7 @@ class Recorder(Recall):
 
     def _mark_conflict(self, event: Parsed, packed: Packed, seq: int, shown: bool) -> None:
         scope = self.find(event.parent)
-        blocked = self.find(event.uuid)  # a call that never began, told by this mark
+        blocked = self.find(event.uuid) if is_block(event) else None  # a call that never began, told by this mark
         if blocked is not None:
             self.touch(blocked, seq, event.at_ns // 1000, 0)
         others = [other.seq for other in self._known[(event.uuid, MARK)] if other.seq != seq]

@@ -101,7 +101,7 @@ class Replay(Recorder):
             if event is None:
                 continue
             around = self.find(event.parent if event.kind == MARK else event.uuid)
-            blocked = self.find(event.uuid) if event.kind == MARK else None
+            blocked = self.find(event.uuid) if event.kind == MARK and is_block(event) else None
             for node in filter(None, (around, blocked)):
                 self.touch(node, row.seq, event.at_ns // 1000, 0)
                 self.changed(node)

@@ -16,7 +16,6 @@ from django.db import InterfaceError, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from relayweb.recording import postgres, scope_rows
-from relayweb.recording.atof import MARK
 from relayweb.recording.scope_rows import SCOPE_COLUMNS
 
 _SCOPE_UUIDS = [i for i, c in enumerate(SCOPE_COLUMNS) if c == "uuid" or c.endswith("_uuid")]
@@ -273,14 +272,10 @@ class Tables:
         for row in self._in(sql, [self.uuid_in(u) for u in uuids]):
             yield self.uuid_out(row[0]) or b"", row[1], row[2], bytes(row[3]), row[4], row[5], bytes(row[6])
 
-    def last_ns(self, scope: bytes) -> int:
-        """The time of the newest event of a scope, its marks included (chunks are not)."""
-        uuid = self.uuid_in(scope)
-        newest = 0
-        for under in (f"kind <> {MARK} AND uuid", "mark_of"):  # a mark may bear the uuid of a scope
-            row = self._run(f"SELECT MAX(at_ns) FROM recording_event WHERE {under} = {self._mark}", (uuid,)).fetchone()
-            newest = max(newest, row[0] or 0)
-        return newest
+    def last_mark_ns(self, scope: bytes) -> int:
+        """The time of the newest mark of a scope (chunks are not among them); 0 if it has none."""
+        sql = f"SELECT MAX(at_ns) FROM recording_event WHERE mark_of = {self._mark}"
+        return self._run(sql, (self.uuid_in(scope),)).fetchone()[0] or 0
 
     def orphans(self, scopes: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
         """(scope, seq, flags) of the marks on record under these scopes."""

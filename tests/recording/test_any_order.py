@@ -296,6 +296,21 @@ FOUND: dict[str, list[Any]] = {
         session("end", 1, 9, 124, metadata={"session_id": "s"}),
         streams.scope("start", streams.uid(2), streams.uid(1), 0, name="read", category="tool"),
     ],
+    "of two refusals under one uuid both are signs of life": [
+        streams.mark("openai.chat", streams.uid(1), 1, {"rejected": True}, uuid=streams.uid(2)),
+        session("end", 1, None, 83, metadata={"session_id": "s"}),
+        streams.mark("openai.chat", streams.uid(3), 900, {"rejected": True}, uuid=streams.uid(2)),
+    ],
+    "so is one of a tool that did begin": [
+        streams.scope("start", streams.uid(2), streams.uid(1), 120, name="read", category="tool"),
+        streams.mark("openai.chat", streams.uid(1), 161, {"rejected": True}, uuid=streams.uid(2)),
+        session("end", 1, 9, 162, metadata={"session_id": "s"}),
+    ],
+    "no parent is missing where a circle opens": [
+        session("start", 3, 1, 81),
+        streams.scope("start", streams.uid(2), streams.uid(3), 121, name="plan"),
+        session("start", 1, 2, 0, root=streams.uid(9)),
+    ],
     "chunks under a call that never began": [
         streams.mark("openai.chat", streams.uid(1), 84, {"rejected": True}, uuid=streams.uid(2)),
         streams.mark("relay.chunks", streams.uid(2), 291, {"first": 0, "chunks": [{}]}, uuid=streams.uid(3)),
