@@ -66,17 +66,21 @@ class Settling(Recorder):
             return None
         if (rest := self._rested - time.monotonic()) > 0:
             return rest
+        return None if self._try_to_clear_up() else _AFTER_FAILURE
+
+    def _try_to_clear_up(self) -> bool:
         try:
             self.clear_up()
         except Exception as error:  # the events are on record, and what is unsettled stays noted
             if not isinstance(error, self.tables.unavailable):
                 log.exception("events that contradict each other could not be told anew")
             self._rested = time.monotonic() + _AFTER_FAILURE
-            return _AFTER_FAILURE
-        return None
+            return False
+        return True
 
     def sweep(self, now_us: int, silent_since_us: int, every_us: int) -> int:
-        self.clear_up()
+        if every_us == 0 or time.monotonic() >= self._rested:
+            self._try_to_clear_up()  # also what other processes have left
         return super().sweep(now_us, silent_since_us, every_us)
 
     def _keep_doubts(self) -> None:
