@@ -205,12 +205,13 @@ class Writer:
                     self._urgent.wait(max(0.0, begun + LINGER - time.monotonic()))
                 self._urgent.clear()
                 begun = time.monotonic()
+                closing = self._closing  # asked first: what came before it was said is in the batch then
                 batch, offered = self._gather()
                 if batch:
                     self._write(recorder, batch)
                     self._finish(offered)
                     continue
-                if self._closing:
+                if closing:
                     break
                 if time.monotonic() - swept > _sweep_every():
                     self._sweep(recorder, force=False)

@@ -228,6 +228,26 @@ def test_closing_records_what_waits_and_may_be_repeated(recording: Writer) -> No
     assert recording.flush_sync() and Event.objects.count() == 301
 
 
+def test_what_comes_while_the_writer_finds_nothing_is_recorded_when_it_closes(
+    recording: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gather, came = recording._gather, threading.Event()
+
+    def late() -> Any:
+        found = gather()
+        if not came.is_set():
+            recording.offer(streams.line(streams.mark("note", None, 1)))
+            recording._closing = True  # as `close` says, in another thread
+            came.set()
+        return found
+
+    monkeypatch.setattr(recording, "_gather", late)
+    recording.start()
+    assert came.wait(5)
+    recording.close()
+    assert Event.objects.count() == 1
+
+
 _SENDER = """
 import os, sys, json, django
 os.environ["DJANGO_SETTINGS_MODULE"] = "relayweb.settings"
