@@ -199,9 +199,7 @@ def _messages(value: Any, pointer: str, role: str = "user") -> list[Message]:
     made: list[Message] = []
     for n, item in enumerate(value):
         at = f"{pointer}/{n}"
-        if isinstance(item, dict) and (
-            "role" in item or item.get("type") == "message" or "content" in item and "type" not in item
-        ):
+        if isinstance(item, dict) and _is_message(item):
             made.append(_message(item, at, role))
             continue
         parts = list(_parts([item], at, single=True))
