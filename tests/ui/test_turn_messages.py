@@ -287,3 +287,24 @@ def test_a_pipeline_takes_whatever_was_recorded(stages: list[dict[str, Any]]) ->
         line.compare(a, max(b, 0), how)
     line.blamed()
     json.dumps([s.name for s in line.stages])
+
+
+roles = st.sampled_from(["system", "user", "assistant", "tool"])
+
+
+@given(st.lists(st.fixed_dictionaries({"role": roles, "content": st.text(max_size=5)}) | json_values, max_size=40))
+def test_the_last_message_of_a_user_is_the_same_from_either_end(history: list[Any]) -> None:
+    texts = [json.dumps(item).encode() for item in history]
+    said = [message for message in messages.request({"messages": history}).messages if message.role == "user"]
+    assert messages.last_of("user", texts, "/messages") == (said[-1] if said else None)
+
+
+def test_a_long_history_is_not_read_for_its_last_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+    real = jsonview.read
+    monkeypatch.setattr(jsonview, "read", lambda text: read.append(text) or real(text))
+    history = [b'{"role":"user","content":"first"}', *[b'{"role":"assistant","content":"x"}'] * 5_000]
+    history.insert(4_990, b'{"role":"user","content":"last"}')
+    found = messages.last_of("user", history, "/messages")
+    assert found is not None and found.parts[0].text == "last" and found.pointer == "/messages/4990"
+    assert len(read) < 100

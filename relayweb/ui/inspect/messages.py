@@ -192,12 +192,28 @@ def _is_message(item: dict[str, Any]) -> bool:
     return "role" in item or item.get("type") == "message" or ("content" in item and "type" not in item)
 
 
-def _messages(value: Any, pointer: str, role: str = "user") -> list[Message]:
+def last_of(role: str, items: Sequence[bytes], pointer: str) -> Message | None:
+    """The last message of a role, looked for from the end: a history may hold hundreds of thousands.
+
+    Args:
+        items: messages of a request as JSON texts; `pointer` is that of their list.
+    """
+    size = 4
+    while True:
+        first = max(0, len(items) - size)
+        some = [jsonview.read(text) for text in items[first:]]
+        found = [message for message in _messages(some, pointer, first=first) if message.role == role]
+        if found or not first:
+            return found[-1] if found else None
+        size *= 16
+
+
+def _messages(value: Any, pointer: str, role: str = "user", first: int = 0) -> list[Message]:
     """Messages of a list; items of the Responses format that follow each other are one message of the assistant."""
     if not isinstance(value, list):
         return [Message(role, list(_parts(value, pointer)), pointer=pointer)] if value is not None else []
     made: list[Message] = []
-    for n, item in enumerate(value):
+    for n, item in enumerate(value, first):
         at = f"{pointer}/{n}"
         if isinstance(item, dict) and _is_message(item):
             made.append(_message(item, at, role))
@@ -461,4 +477,4 @@ def _paired(body: Body, tools: Mapping[str, Mapping[str, Any]]) -> list[Part]:
     return found
 
 
-__all__ = ["Body", "Message", "Part", "pair", "preview", "request", "response"]
+__all__ = ["Body", "Message", "Part", "last_of", "pair", "preview", "request", "response"]

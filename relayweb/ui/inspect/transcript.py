@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from relayweb.recording import bodies, queries
+from relayweb.recording import bodies, queries, stored
 from relayweb.ui.inspect import facts, jsonview, messages
 from relayweb.ui.inspect.messages import Message
 
@@ -77,8 +77,18 @@ def _choose(entry: Entry) -> None:
 
 
 def _asked(attempt: UUID) -> list[Message]:
-    body = messages.request(_value((bodies.request(attempt) or {}).get("request")))
-    return [message for message in body.messages if message.role == "user"][-1:]
+    text = (bodies.request(attempt) or {}).get("request")
+    if not isinstance(text, bytes):
+        return []
+    for key in ("messages", "input"):
+        said = stored.member(text, key)
+        if said is not None and said.startswith(b"["):
+            found = messages.last_of("user", stored.items(said), f"/{key}")
+        else:
+            found = next(iter(messages.request({key: _value(said)}).messages), None)
+        if found is not None:
+            return [found]
+    return []
 
 
 def outputs(uuids: Sequence[str]) -> dict[str, Any]:
