@@ -17,7 +17,7 @@ from adapters import accumulators
 CHAT, RESPONSES, MESSAGES = "chat_completions", "codex_responses", "anthropic_messages"
 
 # Claude Code puts its session into Anthropic's metadata.user_id: user_<hash>_account_<uuid>_session_<uuid>, or as JSON.
-_SESSION_IN_USER_ID = re.compile(r"""_session_([0-9a-fA-F-]{8,})$|"session_id"\s*:\s*"([^"\\]{1,200})\"""")
+_SESSION_IN_USER_ID = re.compile(r"""_session_([0-9a-fA-F-]{8,})\Z|"session_id"\s*:\s*"([^"\\]{1,200})\"""")
 # Items of a Responses output that the client must act on; other *_call items are run by the provider.
 _CLIENT_CALLS = frozenset(
     {

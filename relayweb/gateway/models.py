@@ -49,7 +49,7 @@ class Upstream(models.Model):
         max_length=64,
         unique=True,
         validators=[
-            RegexValidator(r"^(?!t$)[a-z0-9][a-z0-9._-]*$", "use a-z, 0-9, '.', '_' and '-' ('t' alone is reserved)")
+            RegexValidator(r"^(?!t\Z)[a-z0-9][a-z0-9._-]*\Z", "use a-z, 0-9, '.', '_' and '-' ('t' alone is reserved)")
         ],
         help_text="the part of the gateway's URL that names it: /gw/NAME/…",
     )

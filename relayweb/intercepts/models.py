@@ -17,7 +17,7 @@ Value = dict[str, Any]
 """A config as adapters.intercepts.Rule.parse takes it, without `revision`."""
 
 
-KEY_FORM = r"^[a-z0-9][a-z0-9._-]*$"
+KEY_FORM = r"^[a-z0-9][a-z0-9._-]*\Z"
 KEY = RegexValidator(KEY_FORM, "Small letters, figures, dots and dashes, for example trim-history.")
 
 

@@ -46,7 +46,7 @@ class Price(models.Model):
     model = models.CharField(
         max_length=200,
         validators=[
-            RegexValidator(r"^[^\sA-Z]+$", "Give a name in small letters without spaces, for example gpt-4o*.")
+            RegexValidator(r"^[^\sA-Z]+\Z", "Give a name in small letters without spaces, for example gpt-4o*.")
         ],
         help_text="Name of a model without its date, in small letters; * and ? are wildcards.",
     )

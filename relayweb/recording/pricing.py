@@ -54,8 +54,8 @@ class Rate(msgspec.Struct, frozen=True):
         )
 
 
-_DATED = re.compile(r"(?:[-@](?:20\d\d-?[01]\d-?[0-3]\d)|-latest)$")
-_BEDROCK = re.compile(r"^(?:(?:us|eu|apac|jp|au|global)\.)?(?:anthropic|amazon|meta)\.(.*?)(?:-v\d+(?::\d+)?)?$")
+_DATED = re.compile(r"(?:[-@](?:20\d\d-?[01]\d-?[0-3]\d)|-latest)\Z")
+_BEDROCK = re.compile(r"^(?:(?:us|eu|apac|jp|au|global)\.)?(?:anthropic|amazon|meta)\.(.*?)(?:-v\d+(?::\d+)?)?\Z")
 
 
 @lru_cache(4096)

@@ -27,7 +27,7 @@ class Migration(migrations.Migration):
             name='Upstream',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(help_text="the part of the gateway's URL that names it: /gw/NAME/…", max_length=64, unique=True, validators=[django.core.validators.RegexValidator('^(?!t$)[a-z0-9][a-z0-9._-]*$', "use a-z, 0-9, '.', '_' and '-' ('t' alone is reserved)")])),
+                ('name', models.CharField(help_text="the part of the gateway's URL that names it: /gw/NAME/…", max_length=64, unique=True, validators=[django.core.validators.RegexValidator('^(?!t\\Z)[a-z0-9][a-z0-9._-]*\\Z', "use a-z, 0-9, '.', '_' and '-' ('t' alone is reserved)")])),
                 ('base_url', models.CharField(help_text='as the provider gives it, for example https://host/v1', max_length=500, validators=[relayweb.gateway.models.validate_base_url])),
                 ('api_mode', models.CharField(choices=[('chat_completions', 'OpenAI Chat Completions'), ('codex_responses', 'OpenAI Responses'), ('anthropic_messages', 'Anthropic Messages')], help_text='its main wire format; the others still work where the provider has them', max_length=32)),
                 ('enabled', models.BooleanField(default=True)),

@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
                         unique=True,
                         validators=[
                             django.core.validators.RegexValidator(
-                                "^[a-z0-9][a-z0-9._-]*$",
+                                "^[a-z0-9][a-z0-9._-]*\\Z",
                                 "Small letters, figures, dots and dashes, for example trim-history.",
                             )
                         ],

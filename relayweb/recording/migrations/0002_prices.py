@@ -88,7 +88,7 @@ class Migration(migrations.Migration):
             name='Price',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('model', models.CharField(help_text='Name of a model without its date, in small letters; * and ? are wildcards.', max_length=200, validators=[django.core.validators.RegexValidator('^[^\\sA-Z]+$', 'Give a name in small letters without spaces, for example gpt-4o*.')])),
+                ('model', models.CharField(help_text='Name of a model without its date, in small letters; * and ? are wildcards.', max_length=200, validators=[django.core.validators.RegexValidator('^[^\\sA-Z]+\\Z', 'Give a name in small letters without spaces, for example gpt-4o*.')])),
                 ('provider', models.CharField(blank=True, default='', help_text='Only for this provider, for example azure*; empty for all.', max_length=100)),
                 ('since', models.DateField(default=datetime.date(2020, 1, 1), help_text='First day of this price.')),
                 ('input', models.DecimalField(decimal_places=6, help_text='US dollars a million tokens read.', max_digits=12, validators=[django.core.validators.MinValueValidator(Decimal('0'))])),
