@@ -132,6 +132,8 @@ async def aauthenticate(raw: str | None, scope: str, peer: str = "") -> Token | 
 async def still_good(raw: str | None, scope: str, peer: str = "") -> bool:
     """Whether a token that was let in has not been revoked since; one that cannot be looked up now stays good."""
     digest = _digest(raw)
+    if _just_wrong(digest):  # of many calls under one token, one asks; it counts as one wrong token
+        return False
     try:
         return _remembered(digest) is not None or await _asked(digest, scope, peer) is not None
     except NotNow:
@@ -177,11 +179,15 @@ def _remembered(digest: bytes) -> Token | None:
     return token if time.monotonic() - seen < _FRESH_SECONDS else None
 
 
+def _just_wrong(digest: bytes) -> bool:
+    return digest not in _known and time.monotonic() - _unknown.get(digest, float("-inf")) < _FRESH_SECONDS
+
+
 def _known_wrong(digest: bytes, peer: str) -> bool:
     """Whether a token was wrong a moment ago. Raises TooMany for an address that brings new ones all the time."""
     if digest in _known:
         return False
-    if time.monotonic() - _unknown.get(digest, float("-inf")) < _FRESH_SECONDS:
+    if _just_wrong(digest):
         return True
     if wait := _throttle.wait(peer, WRONG_TOKENS, 60):
         raise TooMany("too many wrong tokens from this address", wait)

@@ -11,6 +11,10 @@ from relayweb.gateway.headers import Headers
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Allowed = Callable[[], Awaitable[bool]]
+
+RECHECK_SECONDS = 2.0
+"""How often it is asked whether a client may go on."""
 
 
 # A browser must not take what a provider or a model sent for a page of ours, with our cookies at hand.
@@ -64,26 +68,44 @@ async def read_body(receive: Receive, limit: int) -> bytes | None:
             return b"".join(parts)
 
 
-async def unless_gone(receive: Receive, client: Answering, work: Coroutine[Any, Any, None]) -> None:
+async def unless_gone(
+    receive: Receive, client: Answering, work: Coroutine[Any, Any, None], allowed: Allowed | None = None
+) -> None:
     """Does `work`, and cancels it the moment the client hangs up; returns when it has wound up.
 
-    A client that has its whole answer may go: what is still to be done is the record's.
+    A client that has its whole answer may go: what is still to be done is the record's. One that is not `allowed` to
+    go on, which is asked every RECHECK_SECONDS, gets 401 (a GatewayError), or is cut off where its answer has begun.
     """
     task = asyncio.ensure_future(work)
-    watch = asyncio.ensure_future(_gone(receive))
+    gone = asyncio.ensure_future(_gone(receive))
+    revoked = asyncio.ensure_future(_revoked(allowed)) if allowed else None
     try:
-        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, gone, revoked} if revoked else {task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if client.ended:
             await asyncio.wait({task})
         if task.done():
             task.result()
+            return
     finally:
-        watch.cancel()
+        gone.cancel()
+        if revoked:
+            revoked.cancel()
         if not task.done():
             task.cancel()
             await asyncio.wait({task}, timeout=15)
+    if revoked and revoked.done() and not revoked.cancelled() and not client.ended:
+        if client.started:
+            raise Cut("the token was revoked")
+        raise GatewayError(401, "wrong_token", "the token was revoked while the call was under way", retry=False)
 
 
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _revoked(allowed: Allowed) -> None:
+    while True:
+        await asyncio.sleep(RECHECK_SECONDS)
+        if not await allowed():
+            return

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import MutableMapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +19,7 @@ from relayweb import conf
 from relayweb.access import tokens
 from relayweb.access.answers import deny
 from relayweb.gateway import proxy, routes, streaming
-from relayweb.gateway.answering import Answering, Cut, Receive, Send, read_body, unless_gone
+from relayweb.gateway.answering import RECHECK_SECONDS, Answering, Cut, Receive, Send, read_body, unless_gone
 from relayweb.gateway.demo.upstream import DemoTransport
 from relayweb.gateway.errors import GatewayError
 from relayweb.gateway.exchange import Exchange, Incoming
@@ -65,14 +67,18 @@ class Gateway:
         )
         if api_mode is None and target.api_mode == "anthropic_messages":
             scope["relayweb.api_mode"] = "anthropic_messages"  # the shape of errors
+        peer = tokens.peer_of(scope)
+        allowed = partial(tokens.still_good, text, "gateway", peer)
+        began = time.monotonic()
         content = await read_body(receive, conf.MAX_BODY)
         if content is None:
             return
+        if time.monotonic() - began > RECHECK_SECONDS and not await allowed():
+            raise GatewayError(401, "wrong_token", _wrong_token(text), retry=False)
         if query := scope.get("query_string"):
             url += "?" + query.decode("latin-1")
         incoming = Incoming(target, scope["method"], url, api_mode, headers, content)
-        peer = (scope.get("client") or ["-"])[0]
-        await unless_gone(receive, client, self.call(incoming, (token.pk, peer), client))
+        await unless_gone(receive, client, self.call(incoming, (token.pk, peer or "-"), client), allowed)
 
     async def find(self, name: str) -> Target:
         """The upstream of this name; GatewayError that lists the known ones."""
