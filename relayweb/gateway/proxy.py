@@ -20,7 +20,8 @@ from relayweb.gateway.errors import GatewayError
 from relayweb.gateway.exchange import Exchange, ProviderError
 from relayweb.gateway.headers import Caller, Headers, to_client
 from relayweb.gateway.state import Call
-from relayweb.gateway.turns import PROFILE, Registry
+from relayweb.gateway.turns import Registry
+from relayweb.recording.joining import GATEWAY
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ async def place(exchange: Exchange, api_mode: str, caller: Caller, tenant: Hasha
                 api_mode,
                 exchange.incoming.target.name,
                 question.model,
-                PROFILE,
+                GATEWAY,
                 caller.call_role,
                 stream=question.streaming,
                 unread=question.model is None,

@@ -24,6 +24,7 @@ from relayweb.gateway.headers import Caller
 from relayweb.gateway.state import Call, Memory, Patience, Session, Turn, TurnKey, cancel
 from relayweb.gateway.tools import ToolScopes
 from relayweb.gateway.words import Away, Began, Lead, Open, Over
+from relayweb.recording.joining import GATEWAY
 
 if TYPE_CHECKING:
     from relayweb.gateway.sharing import Sharing
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONSUMER = "relayweb.gateway"
-PROFILE = "gateway"
 _ON_ITS_WAY = 0.03
 
 
@@ -153,7 +153,7 @@ class Registry:
         if session is None:
             lease = contextvars.Context().run(
                 SESSION_COORDINATOR.acquire_conversation,
-                profile_key=PROFILE,
+                profile_key=GATEWAY,
                 session_id=id,
                 platform=platform,
                 model=model or "",
@@ -376,7 +376,7 @@ class Registry:
         if self._sessions.get(session.id) is session:
             del self._sessions[session.id]
         SESSION_COORDINATOR.release_conversation(session.lease)
-        self._in_thread(SESSION_COORDINATOR.finalize_conversation, profile_key=PROFILE, session_id=session.id)
+        self._in_thread(SESSION_COORDINATOR.finalize_conversation, profile_key=GATEWAY, session_id=session.id)
 
     def _in_thread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         def work() -> None:

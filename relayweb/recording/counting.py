@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relayweb.recording.homes import Homes
+from relayweb.recording.homes import Homes, check_success
 from relayweb.recording.nodes import (
     FLAG,
     NOTHING,
@@ -62,13 +62,13 @@ class Counting(Homes):
             self._offer(node)
         parent = self._linked_parent(node)
         at = max(node.end_us or 0, node.start_us or 0)
-        node.flag(FLAG.LATE_CHILD, parent is not None and parent.end_us is not None and at > parent.end_us)
+        node.flag(FLAG.LATE_CHILD, parent is not None and _outlasts(at, parent))
         if node.is_home:
             self._homes[node.uuid] = node
         if node.role == "logical_call":
             state = node.logical_state = node.logical_state or Logical()
             node.attempts, node.retries = state.attempts, max(state.attempts - 1, 0)
-            self._check_success(node)
+            check_success(node)
 
     def _add(self, node: Node, adds: Part, named: tuple[str | None, str | None]) -> None:
         if adds == node.added and named == node.added_names and node.turn_uuid == node.added_to:
@@ -148,12 +148,7 @@ class Counting(Homes):
         self._renumber.add(to)
         self._dirty[call.uuid] = call
         self._add(call, contribution(call), names(call))
-        self._check_success(call)
-
-    def _check_success(self, call: Node) -> None:
-        state = call.logical_state
-        bad = bool(state and call.end_us is not None and call.status == "ok" and state.attempts)
-        call.flag(FLAG.NO_SUCCESSFUL_ATTEMPT, bad and state is not None and not state.ok and not state.open)
+        check_success(call)
 
     # First words, first chunk, last failure
 
@@ -249,14 +244,18 @@ class Counting(Homes):
 
     def _check_children(self, parent: Node) -> None:
         home = self.find(parent.turn_uuid)
-        if parent.end_us is None or home is None or home.saved_last_us <= parent.end_us:
+        if parent.end_us is None or parent.end_seq is None or home is None or home.saved_last_us <= parent.end_us:
             return  # nothing on record is later, and what came now has been looked at
         for child in self._children(parent):
             at = max(child.end_us or 0, child.start_us or 0)
-            late = not child.top and at > parent.end_us  # a circle opens at one of them
+            late = not child.top and _outlasts(at, parent)  # a circle opens at one of them
             if late != bool(child.flags & FLAG.LATE_CHILD):
                 child.flag(FLAG.LATE_CHILD, late)
                 self._dirty[child.uuid] = child
+
+
+def _outlasts(at: int, parent: Node) -> bool:
+    return parent.end_seq is not None and parent.end_us is not None and at > parent.end_us
 
 
 def _end(node: Node) -> int:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import uuid as uuids
+from typing import Any
 
+from relayweb.recording import joining
+from relayweb.recording.conventions import ErrorFacts
 from relayweb.recording.memory import Memory
-from relayweb.recording.nodes import INNER, Home, Node, show_sums, told_at
+from relayweb.recording.nodes import FLAG, INNER, Home, Node, set_error, show_sums, told_at
 from relayweb.recording.tables import Tables
 
 BY_PLACE = 1 << 20  # a hidden flag: where this agent hangs decides its role
@@ -176,17 +179,59 @@ class Homes(Memory):
         self._settle_role(home)
         state = home.home()
         show_sums(home, state.sums)
+        ended_by = self._show_ends(home) if state.shared else None
         if home.role != "attempt":
             first = state.first_chunk_us
             home.ttft_us = None if first is None or home.start_us is None else max(first - home.start_us, 0)
-            self._show_error(home, state)
+            self._show_error(home, state, ended_by)
 
-    def _show_error(self, home: Node, state: Home) -> None:
-        if home.end_seq is not None:
-            self.revive(home)
-        if home.end is not None and home.end.error is not None:
+    def _show_ends(self, home: Node) -> Node | None:
+        """Let a turn that several processes saw, and its calls, end as those of them told that were not killed.
+
+        Returns:
+            whose end stands for that of the turn, where its own is not told.
+        """
+        inside = self._inside({home.uuid}) if home.joined_uuid is None else []
+        for call in inside:
+            if call.role == "logical_call":
+                self._show_end(call, joining.end_told_elsewhere(call, inside))
+        ended_by = joining.end_told_elsewhere(home, inside) if home.role == "turn" else None
+        self._show_end(home, ended_by)
+        return ended_by
+
+    def _show_end(self, node: Node, told: Node | None) -> None:
+        if node.end_seq is not None or (told is None and node.end_us is None):
+            return
+        if told is None:
+            shown: tuple[Any, ...] = ("running", None, None)
+        else:
+            shown = (told.status, told.outcome, max(told.end_us or 0, node.start_us or 0))
+        if shown == (node.status, node.outcome, node.end_us):
+            return
+        node.status, node.outcome, node.end_us = shown
+        self._dirty[node.uuid] = node
+        if node.role == "logical_call":
+            set_error(node, self._error_of(told))
+            check_success(node)
+
+    def _error_of(self, node: Node | None) -> ErrorFacts | None:
+        """What the end of a scope told of an error."""
+        if node is None or node.end_seq is None:
+            return None
+        self.revive(node)
+        return node.end.error if node.end is not None else None
+
+    def _show_error(self, home: Node, state: Home, ended_by: Node | None) -> None:
+        if (told := self._error_of(ended_by or home)) is not None:
+            set_error(home, told)
             return
         failed = self.find(state.failed_by) if state.failed_by and home.status in ("failed", "blocked") else None
         home.error_type = failed.error_type if failed else None
         home.error_status = failed.error_status if failed else None
         home.error_message = failed.error_message if failed else None
+
+
+def check_success(call: Node) -> None:
+    state = call.logical_state
+    bad = bool(state and call.end_us is not None and call.status == "ok" and state.attempts)
+    call.flag(FLAG.NO_SUCCESSFUL_ATTEMPT, bad and state is not None and not state.ok and not state.open)

@@ -13,6 +13,29 @@ from relayweb.recording.nodes import Node, began
 
 Key = tuple[str, str]
 
+GATEWAY = "gateway"
+"""The profile of gateways, who alone hand turns on to each other."""
+
+
+def end_told_elsewhere(first: Node, inside: Iterable[Node]) -> Node | None:
+    """The scope whose end stands for that of `first`, a turn or a call whose own process told none: it was killed.
+
+    A gateway that went on with a turn knows when the whole of it is over. Not so while an attempt runs, or where one
+    ended later than that: then `first` is open still. `inside` is everything that its turn counts.
+    """
+    if first.end_seq is not None or first.joined_uuid is not None or first.profile != GATEWAY:
+        return None
+    others = [node for node in inside if node.joined_uuid == first.uuid and node.profile == GATEWAY]
+    ended = [(node.end_us, node.uuid, node) for node in others if node.end_seq is not None and node.end_us is not None]
+    if not ended:
+        return None
+    over_us, _, last = max(ended)
+    for node in inside:
+        counts = node.role == "attempt" and (first.role == "turn" or node.logical_uuid == first.uuid)
+        if counts and (node.status == "running" or (node.end_us or 0) > over_us):
+            return None
+    return last
+
 
 def turn_key(node: Node) -> Key | None:
     """What a turn scope has in common with the same turn's scopes of other processes."""

@@ -169,16 +169,15 @@ class Projection(Linking):
 
     def settle(self, node: Node) -> None:
         """Status, usage and error of a scope from all that was told about it."""
-        node.flag(
-            FLAG.CLOCK_SKEW, node.start_us is not None and node.end_us is not None and node.end_us < node.start_us
-        )
+        start, end = node.start_us, node.end_us if node.end_seq is not None else None
+        node.flag(FLAG.CLOCK_SKEW, start is not None and end is not None and end < start)
         if node.role == "attempt":
             self._settle_attempt(node)
         elif node.end is not None:
             node.status, node.outcome = node.end.status, node.end.outcome
             set_error(node, node.end.error)
         elif node.end_seq is None:
-            node.status = "running"
+            node.status, node.outcome = "running", None
 
     def _settle_attempt(self, node: Node) -> None:
         if node.start_seq is not None and node.start_seq == node.end_seq:  # blocked before it began

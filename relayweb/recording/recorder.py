@@ -139,11 +139,19 @@ class Recorder(Recall):
         if home is not None and home is not node and home.status == "running" and home.arrived_us >= silent_since_us:
             return False
         self._seq += 1
-        node.status, node.seq = "interrupted", self._seq
+        node.seq = self._seq
+        self.silent(node)
+        return True
+
+    def silent(self, node: Node) -> None:
+        """Call a scope interrupted."""
+        node.status = "interrupted"
+        self.changed(node)
         if node.role == "attempt":
             node.wasted_pusd = node.cost_pusd
-        self.changed(node)
-        return True
+            home = self.find(node.turn_uuid)
+            if home is not None and home.home_state is not None and home.home_state.shared:
+                self.changed(home)  # another process may have told its end, of which this attempt made one doubt
 
     def _commit(self, ledger: list[int]) -> int:
         changed = self.finish()

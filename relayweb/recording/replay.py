@@ -117,9 +117,7 @@ class Replay(Recorder):
             self.prefetch(found[at : at + SLICE])
             for node in filter(None, map(self.find, found[at : at + SLICE])):
                 if node.end_seq is None and node.status == "running":
-                    node.status = "interrupted"
-                    node.wasted_pusd = node.cost_pusd if node.role == "attempt" else node.wasted_pusd
-                    self.changed(node)
+                    self.silent(node)
             self._put()
 
     def _put(self) -> None:

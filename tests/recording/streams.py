@@ -111,6 +111,8 @@ class Growing:
     def __init__(self, rng: random.Random) -> None:
         self.rng, self.events, self.ms = rng, [], 0.0
         self._n = rng.randrange(1 << 20) << 10
+        self.process = {"profile": "gateway"} if rng.random() < 0.4 else {}
+        """What turns and calls tell of their process."""
 
     def uid(self) -> str:
         self._n += 1
@@ -172,6 +174,8 @@ class Growing:
         metadata: dict[str, Any] = {}
         if rng.random() < 0.5:
             metadata = {"session_id": rng.choice(("s1", "s2", "s3")), "turn_id": rng.choice(("t1", "t2"))}
+
+        metadata |= self.process
 
         def inside(uuid: str) -> None:
             if rng.random() < 0.3:
@@ -236,7 +240,7 @@ class Growing:
 
     def logical(self, parent: str) -> None:
         rng = self.rng
-        call_id = self.uid()[-6:]
+        call_id = rng.choice(("c1", "c2")) if self.process else self.uid()[-6:]
 
         def inside(uuid: str) -> None:
             for _ in range(rng.randint(0, 3)):
@@ -256,7 +260,7 @@ class Growing:
             parent,
             inside,
             name="relay.logical_llm_call",
-            metadata={"relay.call_role": role},
+            metadata={"relay.call_role": role, **self.process},
             end={"outcome": rng.choice(("success", "success", "failed"))},
         )
 

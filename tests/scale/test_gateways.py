@@ -105,8 +105,9 @@ def test_a_turn_goes_on_in_the_other_process_after_the_first_was_killed(pair: Pa
     try:
         del provider.scripts["orphan"]
         told = [*question, ASKS, {"role": "tool", "tool_call_id": "call_1", "content": "rain"}]
-        assert ask(pair, pair.other, "orphan", told).status_code == 200
-        until(lambda: [turn["logical_calls"] for turn in turns_of(pair, "orphan")] == [2])
+        assert ask(pair, pair.other, "orphan", told).status_code == 200  # and is over where it went on
+        until(lambda: [turn["status"] for turn in turns_of(pair, "orphan")] == ["ok"])
+        assert [turn["logical_calls"] for turn in turns_of(pair, "orphan")] == [2]
     finally:
         pair.one.restart(120)
     assert pair.one.run("check").returncode == 0
