@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -71,6 +72,7 @@ class _Choice:
         self.details: list[Any] = []
         self.calls: list[dict[str, Any]] = []
         self.latest: dict[int, dict[str, Any]] = {}  # index -> the newest call that has it
+        self.named: dict[tuple[int, str], dict[str, Any]] = {}  # by index and id
 
     def observe(self, choice: dict[str, Any]) -> None:
         delta = choice.get("delta")
@@ -117,7 +119,7 @@ class _Choice:
     def _tool_calls(self, fragments: Any) -> None:
         for position, fragment in enumerate(fragments if isinstance(fragments, list) else ()):
             if isinstance(fragment, dict):
-                index = index_of(fragment.get("index"))
+                index = _place(fragment.get("index"))
                 self._tool_call(position if index is None else index, fragment)
 
     def _other_delta(self, key: str, value: Any) -> None:
@@ -137,9 +139,14 @@ class _Choice:
     def _tool_call(self, index: int, fragment: Mapping[str, Any]) -> None:
         call = self.latest.get(index)
         given = fragment.get("id")
-        if call is None or (given and call.get("id") and given != call["id"]):
+        other = given and call is not None and call.get("id") and given != call["id"]
+        if other and isinstance(given, str) and (index, given) in self.named:
+            call = self.latest[index] = self.named[index, given]  # fragments without an index, or all with the same
+        elif call is None or other or _is_another(call, fragment):
             call = self.latest[index] = {"index": index}
             self.calls.append(call)
+        if given and isinstance(given, str):
+            self.named[index, given] = call
         for key, value in fragment.items():
             if key == "index" or value is None:
                 continue
@@ -165,6 +172,25 @@ class _Choice:
             out["logprobs"] = self.logprobs
         finish = self.finish if self.finish is not None else missing_finish
         return {**out, "finish_reason": finish, **self.other}
+
+
+def _place(value: Any) -> int | None:
+    """The index of a tool call; some servers write it as a text."""
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 9 else index_of(value)
+
+
+def _is_another(call: Mapping[str, Any], fragment: Mapping[str, Any]) -> bool:
+    """Whether a fragment without an id begins a call of its own: it names a tool, and the call before it is whole."""
+    old, new = call.get("function"), fragment.get("function")
+    if fragment.get("id") or not isinstance(old, Mapping) or not isinstance(new, Mapping) or not new.get("name"):
+        return False
+    before, arguments = old.get("arguments"), new.get("arguments")
+    if not isinstance(before, str) or not isinstance(arguments, str) or not arguments.lstrip().startswith("{"):
+        return False
+    try:
+        return before.rstrip().endswith("}") and isinstance(json.loads(before), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _glued(pieces: list[str], new: str) -> bool:

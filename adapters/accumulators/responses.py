@@ -7,6 +7,8 @@ from typing import Any
 
 from adapters.accumulators.base import combined, index_of
 
+_UNPLACED = 1 << 20  # beyond any index that a stream tells
+
 
 class ResponsesStreamAccumulator:
     """Events of the Responses API to one `response`: the terminal event's object, else what the deltas add up to."""
@@ -16,6 +18,7 @@ class ResponsesStreamAccumulator:
     def __init__(self) -> None:
         self._response: dict[str, Any] = {}
         self._items: dict[int, dict[str, Any]] = {}
+        self._places: dict[str, int] = {}  # of items that came without an index, by id
         self._terminal = False
 
     def observe(self, chunk: Any) -> None:
@@ -32,8 +35,17 @@ class ResponsesStreamAccumulator:
             self._response["error"] = {k: v for k, v in chunk.items() if k not in ("type", "sequence_number")}
             return
         index = index_of(chunk.get("output_index"))
+        if index is None:  # some servers tell only the item's id
+            index = self._index_by_id(chunk)
         if index is not None:
             self._item_event(kind, index, chunk)
+
+    def _index_by_id(self, chunk: Mapping[str, Any]) -> int | None:
+        item = chunk.get("item")
+        id = item.get("id") if isinstance(item, Mapping) else chunk.get("item_id")
+        if not isinstance(id, str):
+            return None
+        return self._places.setdefault(id, _UNPLACED + len(self._places))
 
     def _item_event(self, kind: str, index: int, chunk: Mapping[str, Any]) -> None:
         if kind in ("response.output_item.added", "response.output_item.done"):

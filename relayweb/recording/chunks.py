@@ -12,7 +12,7 @@ import msgspec
 
 from relayweb.recording import blocks, encoding, stored
 from relayweb.recording.compression import CONTENT
-from relayweb.recording.conventions import ChunkFacts, chunk_content, read_chunk, read_chunk_mark
+from relayweb.recording.conventions import ChunkFacts, better_error, chunk_content, read_chunk, read_chunk_mark
 from relayweb.recording.models import ChunkBlock, Content, Scope
 from relayweb.recording.recent import Recent
 from relayweb.recording.rows import rfc3339
@@ -263,7 +263,7 @@ def _chunk(index: int, chunk: Chunk, api_mode: str | None, raw: bool) -> dict[st
             facts,
             finish_reason=facts.finish_reason or said.finish_reason,
             usage=facts.usage if facts.usage.known else said.usage,
-            error=facts.error or said.error,
+            error=better_error(said.error, facts.error),  # the mark may tell only the kind of event
         )
     return {
         "index": index,

@@ -121,7 +121,7 @@ def test_R60_content_as_a_list_of_parts() -> None:
     ]
 
 
-def fragment(index: int, arguments: str = "", **members: Any) -> dict[str, Any]:
+def fragment(index: int | str, arguments: str = "", **members: Any) -> dict[str, Any]:
     name = {"name": members.pop("name")} if "name" in members else {}
     return {"index": index, **members, "function": {**name, "arguments": arguments}}
 
@@ -137,6 +137,43 @@ def test_R60_B21_interleaved_fragments_are_joined_by_index() -> None:
     assert out["tool_calls"] == [
         {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}},
         {"id": "b", "type": "function", "function": {"name": "g", "arguments": '{"y":2}'}},
+    ]
+
+
+A_AND_B = [("a", "f", '{"x":1}'), ("b", "g", '{"y":2}')]
+
+
+@pytest.mark.parametrize("index", [{}, {"index": 0}, {"index": None}], ids=["none", "all 0", "null"])
+def test_B21_fragments_that_only_their_ids_tell_apart_are_joined_by_id(index: dict[str, Any]) -> None:
+    def part(id: str, arguments: str, **name: str) -> dict[str, Any]:
+        return {"tool_calls": [{**index, "id": id, "function": {**name, "arguments": arguments}}]}
+
+    out = message(part("a", '{"x"', name="f"), part("b", '{"y"', name="g"), part("a", ":1}"), part("b", ":2}"))
+    assert [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in out["tool_calls"]] == A_AND_B
+
+
+def test_B21_an_index_may_be_a_text() -> None:
+    out = message(
+        {"tool_calls": [fragment("0", '{"x"', id="a", name="f")]},
+        {"tool_calls": [fragment("1", '{"y"', id="b", name="g")]},
+        {"tool_calls": [fragment("0", ":1}")]},
+        {"tool_calls": [fragment("1", ":2}")]},
+    )
+    assert [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in out["tool_calls"]] == A_AND_B
+
+
+def test_B21_whole_calls_without_ids_at_one_index_are_calls_of_their_own() -> None:
+    out = message(
+        {"tool_calls": [fragment(0, '{"x":1}', name="f")]},
+        {"tool_calls": [fragment(0, '{"x":2}', name="f")]},
+        {"tool_calls": [fragment(0, '{"y"', name="g")]},
+        {"tool_calls": [fragment(0, ":{}", name="g")]},
+        {"tool_calls": [fragment(0, "}", name="g")]},
+    )
+    assert [(c["function"]["name"], c["function"]["arguments"]) for c in out["tool_calls"]] == [
+        ("f", '{"x":1}'),
+        ("f", '{"x":2}'),
+        ("g", '{"y":{}}'),
     ]
 
 
@@ -367,6 +404,22 @@ def test_the_terminal_event_is_the_response() -> None:
         {"type": "response.completed", "response": whole},
     )
     assert out == {"object": "response", "model": "m", **whole}
+
+
+def test_B21_items_that_only_their_ids_tell_apart_are_joined_by_id() -> None:
+    def part(id: str, delta: str) -> dict[str, Any]:
+        return {"type": "response.function_call_arguments.delta", "item_id": id, "delta": delta}
+
+    def added(id: str, name: str) -> dict[str, Any]:
+        item = {"type": "function_call", "id": id, "call_id": id, "name": name, "arguments": ""}
+        return {"type": "response.output_item.added", "item": item}
+
+    out = feed(
+        ResponsesStreamAccumulator(),
+        *(CREATED, added("a", "f"), added("b", "g")),
+        *(part("a", '{"x"'), part("b", '{"y"'), part("a", ":1}"), part("b", ":2}")),
+    )
+    assert [(i["id"], i["name"], i["arguments"]) for i in out["output"]] == A_AND_B
 
 
 def test_a_terminal_event_without_output_keeps_the_items_that_were_streamed() -> None:

@@ -19,6 +19,7 @@ from relayweb.recording.models import ChunkBlock, Content, Event, Ledger, Scope
 from relayweb.recording.recorder import Line, Recorder
 from relayweb.recording.tables import Tables
 from tests.recording import streams
+from tests.recording.recorded import Talk
 
 
 @pytest.mark.django_db(transaction=True)
@@ -108,3 +109,17 @@ def test_a_mark_of_one_uuid_under_two_attempts_is_one_of_each() -> None:
     assert [line.duplicate for line in lines] == [False, False, False, False, True]
     found = Scope.objects.filter(uuid__in=[first, second]).values_list("chunk_count", "flags")
     assert list(found) == [(1, Scope.Flag.SYNTHETIC)] * 2
+
+
+@pytest.mark.django_db
+def test_b19_what_an_error_in_a_stream_says_is_read_from_its_content_where_its_mark_tells_only_the_kind() -> None:
+    talk = Talk()
+    attempt = talk.attempt(talk.call(), metadata={"api_mode": "codex_responses"})
+    error = {"code": "server_error", "message": "oops"}
+    failed = {"type": "response.failed", "response": {"object": "response", "status": "failed", "error": error}}
+    told = {"chunk_index": 0, "event_type": "response.failed", "provider": "openai_responses"}
+    talk.add(streams.mark("llm.chunk", attempt, 30, told))
+    talk.add(streams.mark("relay.chunks", attempt, 31, {"first": 0, "chunks": [failed]}))
+    talk.record()
+    found = chunks.page(attempt)
+    assert found and found["chunks"][0]["error"] == {"type": "server_error", "status": None, "message": "oops"}

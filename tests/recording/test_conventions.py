@@ -252,6 +252,66 @@ def test_b23_b25_an_unfinished_tool_call_is_kept_and_flagged():
     assert end.status == "ok" and "incomplete_tool_call" in end.flags
 
 
+def tool_answer(arguments, finish, **call):
+    body = chat(None, finish)
+    body["choices"][0]["message"]["tool_calls"] = [{"id": "c1", "function": {"name": "f", "arguments": arguments}}]
+    return body
+
+
+def message_answer(given, stop, *after):
+    return {"content": [{"type": "tool_use", "id": "t", "name": "f", "input": given}, *after], "stop_reason": stop}
+
+
+def response_answer(kind, given, status):
+    return {"object": "response", "output": [{"type": kind, "name": "f", "input": given, "status": status}]}
+
+
+@pytest.mark.parametrize(
+    ("body", "complete"),
+    [
+        (tool_answer("", "tool_calls"), True),
+        (tool_answer("", None), False),
+        (tool_answer("", "length"), False),
+        (tool_answer("12", None), False),
+        (tool_answer("{}", None), True),
+        (message_answer({}, "tool_use"), True),
+        (message_answer({}, None), False),
+        (message_answer({}, "max_tokens"), False),
+        (message_answer(12, None), False),
+        (message_answer({"a": 1}, None), True),
+        (message_answer({}, None, {"type": "text", "text": "on"}), True),
+        (response_answer("custom_tool_call", "*** Begin", "in_progress"), False),
+        (response_answer("custom_tool_call", "*** Begin", "completed"), True),
+        (response_answer("function_call", "", "incomplete"), False),
+        ({"type": "function", "tool_calls": [{"name": "f", "args": {}}]}, True),
+    ],
+)
+def test_b23_a_tool_call_is_unfinished_where_the_stream_ended_in_it(body, complete):
+    assert [call.complete for call in tool_calls(body)] == [complete]
+
+
+def test_a_custom_tool_of_a_chat_has_its_name_and_free_text():
+    body = chat(None, "tool_calls")
+    custom = {"name": "patch", "input": "*** Begin"}
+    body["choices"][0]["message"]["tool_calls"] = [{"id": "c1", "type": "custom", "custom": custom}]
+    (call,) = tool_calls(body)
+    assert (call.name, call.arguments, call.complete) == ("patch", "*** Begin", True)
+
+
+def test_b30_the_whole_input_of_a_tool_is_the_text_of_its_chunk():
+    block = {"type": "tool_use", "id": "t", "name": "f", "input": {"n": 12345678901234567890123}}
+    start = {"type": "content_block_start", "index": 0, "content_block": block}
+    assert chunk_content("anthropic_messages", start) == ("tool", '{"n": 12345678901234567890123}')
+    assert chunk_content("anthropic_messages", {**start, "content_block": {**block, "input": {}}}) == ("tool", "")
+    call = {"index": 0, "function": {"name": "f", "arguments": {"a": 1}}}
+    assert chunk_content("chat_completions", {"choices": [{"delta": {"tool_calls": [call]}}]}) == ("tool", '{"a": 1}')
+
+
+def test_b19_the_members_of_a_bare_error_event_are_read():
+    said = {"type": "error", "code": "rate_limit", "message": "slow down", "status": 429}
+    assert read_chunk("chat_completions", said).error == ErrorFacts("rate_limit", 429, "slow down")
+
+
 def test_b24_the_digits_of_arguments_stay():
     body = {
         "output": [

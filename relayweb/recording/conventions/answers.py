@@ -69,6 +69,11 @@ def finish_reasons_differ(end: str | None, stream: str | None) -> bool:
     return _SAME_FINISH.get(a, a) != _SAME_FINISH.get(b, b)
 
 
+def tool_input(value: Json) -> str:
+    """The arguments of a tool call as text, whether they came as text or as values."""
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
+
+
 def _arguments(value: Json) -> tuple[str, bool]:
     if isinstance(value, str):
         if not value.strip():
@@ -80,11 +85,16 @@ def _arguments(value: Json) -> tuple[str, bool]:
         except RecursionError:
             return value, True
         return value, True
-    return ("" if value is None else json.dumps(value)), True
+    return tool_input(value), True
 
 
-def _call(id: Json, name: Json, arguments: Json, *, server: bool = False, custom: bool = False) -> ToolCall:
+def _call(
+    id: Json, name: Json, arguments: Json, *, server: bool = False, custom: bool = False, cut: bool = False
+) -> ToolCall:
+    """One call. Of one that may have been `cut` only an object is whole, which ends where it ends."""
     text, complete = (arguments, True) if custom and isinstance(arguments, str) else _arguments(arguments)
+    if cut and (custom or not text.rstrip().endswith("}") or arguments == {}):
+        complete = False
     return ToolCall(text_or_none(id), text_or_none(name), text, complete, server)
 
 
@@ -105,11 +115,17 @@ def _gemini_parts(body: Mapping[str, Json]) -> Iterator[Mapping[str, Json]]:
         yield from map(as_map, as_list(as_map(as_map(candidate).get("content")).get("parts")))
 
 
+_CUT = (None, "length", "max_tokens")
+"""Reasons to stop, in the middle of a tool call if there is one."""
+
+
 def _tool_calls(body: Mapping[str, Json]) -> Iterator[ToolCall]:
     messages = _spoken(body)
+    choices = [choice for choice in map(as_map, as_list(body.get("choices"))) if "finish_reason" in choice]
+    cut = bool(choices) and all(choice["finish_reason"] in _CUT for choice in choices)
     for message in messages:
         if legacy := as_map(message.get("function_call")):
-            yield _call(None, legacy.get("name"), legacy.get("arguments"))
+            yield _call(None, legacy.get("name"), legacy.get("arguments"), cut=cut)
         for block in as_list(message.get("content")):
             if used := as_map(as_map(block).get("toolUse")):
                 yield _call(used.get("toolUseId"), used.get("name"), used.get("input"))
@@ -118,21 +134,25 @@ def _tool_calls(body: Mapping[str, Json]) -> Iterator[ToolCall]:
             yield _call(called.get("id"), called.get("name"), called.get("args"))
     for message in (*messages, body):
         for call in as_list(message.get("tool_calls")):
-            call, function = as_map(call), as_map(as_map(call).get("function"))
-            arguments = function.get("arguments", call.get("arguments", call.get("args")))
-            yield _call(call.get("id"), function.get("name") or call.get("name"), arguments)
-    for block in as_list(body.get("content")):
-        block = as_map(block)
+            call, custom = as_map(call), as_map(as_map(call).get("custom"))
+            function = custom or as_map(call.get("function"))
+            arguments = custom.get("input") or function.get("arguments", call.get("arguments", call.get("args")))
+            name = function.get("name") or call.get("name")
+            yield _call(call.get("id"), name, arguments, custom=bool(custom), cut=cut)
+    blocks = as_list(body.get("content"))
+    for place, block in enumerate(map(as_map, blocks), 1):
         kind = block.get("type")
         if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
+            # Only the last block of a stream that was cut may lack something.
+            cut = "stop_reason" in body and body["stop_reason"] in _CUT and place == len(blocks)
             given = block.get("input")
-            yield _call(block.get("id"), block.get("name"), given, server=kind != "tool_use")
+            yield _call(block.get("id"), block.get("name"), given, server=kind != "tool_use", cut=cut)
     for item in as_list(body.get("output")):
         item = as_map(item)
         kind = item.get("type")
         if kind in ("function_call", "custom_tool_call"):
-            given = item.get("arguments", item.get("input"))
-            yield _call(item.get("call_id"), item.get("name"), given, custom=kind == "custom_tool_call")
+            given, cut = item.get("arguments", item.get("input")), item.get("status") in ("in_progress", "incomplete")
+            yield _call(item.get("call_id"), item.get("name"), given, custom=kind == "custom_tool_call", cut=cut)
         elif isinstance(kind, str) and kind.endswith("_call"):
             yield _call(item.get("id"), item.get("name") or kind, item.get("arguments"), server=True)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from adapters.marks import UNREADABLE_CHUNK
-from relayweb.recording.conventions.answers import finish_reason
+from relayweb.recording.conventions.answers import finish_reason, tool_input
 from relayweb.recording.conventions.errors import ErrorFacts, error_object
 from relayweb.recording.conventions.shapes import (
     ANTHROPIC,
@@ -88,7 +88,7 @@ def _chat_delta(choices: Sequence[Json]) -> tuple[ChunkKind, str]:
         for call in (*as_list(delta.get("tool_calls")), delta.get("function_call")):
             function = as_map(as_map(call).get("function") or call)
             custom = as_map(as_map(call).get("custom"))
-            parts["tool"].append(as_text(function.get("arguments")) or as_text(custom.get("input")))
+            parts["tool"].append(tool_input(function.get("arguments")) or tool_input(custom.get("input")))
             named = named or bool(function.get("name"))
     for kind, texts in parts.items():
         if text := "".join(texts):
@@ -106,7 +106,9 @@ def _anthropic_chunk(chunk: Mapping[str, Json]) -> tuple[ChunkKind, str]:
         return "text", as_text(block.get("text"))
     if block.get("type") == "thinking":
         return "reasoning", as_text(block.get("thinking"))
-    return ("tool" if str(block.get("type", "")).endswith("tool_use") else "other"), ""
+    if not str(block.get("type", "")).endswith("tool_use"):
+        return "other", ""
+    return "tool", tool_input(block.get("input")) if block.get("input") else ""
 
 
 def chunk_content(api_mode: Json, chunk: Json) -> tuple[ChunkKind, str]:

@@ -51,7 +51,7 @@ def error_object(body: Json) -> ErrorFacts | None:
             return None
     error = body.get("error")
     if not error and kind == "error":
-        error = {k: body.get(k) for k in ("code", "message")}
+        error = {k: body.get(k) for k in ("code", "message", "status", "status_code")}
     if not error:
         choice_errors = (as_map(c).get("error") for c in as_list(body.get("choices")))
         error = next((e for e in choice_errors if e), None)

@@ -1,0 +1,54 @@
+"""Values of OpenTelemetry attributes, which instrumentations write as objects, as JSON text, or flattened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+
+def parsed(value: Any) -> Any:
+    """A value that instrumentations write as JSON text, as the value; other text as it is."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """An object, parsed if it is text; empty for anything else."""
+    found = parsed(value)
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def items(value: Any) -> list[Any]:
+    """A list, parsed if it is text; empty for anything else."""
+    found = parsed(value)
+    return found if isinstance(found, list) else []
+
+
+def string(value: Any) -> str | None:
+    """Text that says something, else None."""
+    return value if isinstance(value, str) and value else None
+
+
+def text(value: Any) -> str:
+    """A value where the chat format wants text."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def numbered(attributes: dict[str, Any], prefix: str) -> Iterator[dict[str, Any]]:
+    """The members of flattened lists: `prefix.0.role`, `prefix.1.role`, … in order, each without prefix and number."""
+    items: dict[int, dict[str, Any]] = {}
+    for key, value in attributes.items():
+        if key.startswith(prefix + "."):
+            number, _, member = key[len(prefix) + 1 :].partition(".")
+            if number.isdecimal() and member:
+                items.setdefault(int(number), {})[member] = value
+    return (items[number] for number in sorted(items))
+
+
+def without_none(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
