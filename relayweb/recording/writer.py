@@ -32,6 +32,7 @@ LANE_BYTES = 64 * 1024 * 1024
 HOLD = 2.0  # seconds a full door is held open before its sender is sent away
 LINGER = 0.03  # seconds between commits for events of this process, whose commit nobody waits for
 GIVE_UP = 5.0  # seconds an answer waits for a database that does not take anything
+_TRIED = 8  # events with which a database that took nothing is tried again
 
 
 class Writer:
@@ -259,16 +260,23 @@ class Writer:
         return batch, offered
 
     def _write(self, recorder: Recorder, batch: list[Line]) -> None:
-        """Record a batch, however long the database refuses; an event that cannot be recorded is rejected alone."""
+        """Record a batch, however long the database refuses; an event that cannot be recorded is rejected alone.
+
+        What the database refused is tried again with a few lines, so that trying costs the agent next to nothing.
+        """
         pause, since = 0.1, time.monotonic()
-        while True:
+        refused, at = False, 0
+        while at < len(batch):
+            some = batch[at : at + _TRIED] if refused else batch[at:]
             try:
-                self._seq = self._record(recorder, batch)
+                self._seq = self._record(recorder, some)
                 if self._trouble:
                     log.warning("the record takes events again")
-                self._trouble = None
-                break
+                self._trouble, refused = None, False
+                at += len(some)
+                continue
             except recorder.tables.unavailable as error:
+                refused = True
                 self._counts["errors"] += 1
                 if self._trouble is None:
                     log.error("the record cannot be written: %s", error)

@@ -167,6 +167,26 @@ def test_a_database_that_takes_nothing_sends_senders_away_and_loses_nothing_that
     assert Event.objects.count() == 2
 
 
+def test_a_database_that_takes_nothing_is_tried_with_a_few_events_and_then_gets_all(
+    recording: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from relayweb.recording.recorder import Line, Recorder
+
+    record, tried = Recorder.record, list[int]()
+
+    def refuse(self: Recorder, lines: list[Line]) -> int:
+        tried.append(len(lines))
+        if len(tried) < 4:
+            raise sqlite3.OperationalError("database or disk is full")
+        return record(self, lines)
+
+    monkeypatch.setattr(Recorder, "record", refuse)
+    sent = [streams.mark("one", None, at) for at in range(300)]
+    assert recording.submit_sync(ndjson(*sent)) == Receipt(accepted=300)
+    assert tried == [300, 8, 8, 8, 292]
+    assert Event.objects.count() == 300 and recording.counters()["events"] == 300
+
+
 def test_a_sender_whose_events_are_in_hand_is_sent_away_too(recording: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     from relayweb.recording.tables import Tables
 
