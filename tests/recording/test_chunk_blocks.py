@@ -111,7 +111,7 @@ def test_a_mark_of_one_uuid_under_two_attempts_is_one_of_each() -> None:
     assert list(found) == [(1, Scope.Flag.SYNTHETIC)] * 2
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_b19_what_an_error_in_a_stream_says_is_read_from_its_content_where_its_mark_tells_only_the_kind() -> None:
     talk = Talk()
     attempt = talk.attempt(talk.call(), metadata={"api_mode": "codex_responses"})
