@@ -27,12 +27,6 @@ class Server(Served):
         super().start("--port", self.url.rpartition(":")[2] or "0", *args, wait=wait)
         return self
 
-    def kill(self) -> None:
-        """`kill -9`."""
-        assert self.process
-        self.process.kill()
-        self.process.wait()
-
     @property
     def pid(self) -> int:
         assert self.process

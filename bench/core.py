@@ -21,7 +21,7 @@ ROUNDS = 25
 CALLS = 20
 CHUNKS = 100
 
-BODY = {
+BODY: nemo_relay.JsonObject = {
     "model": "m",
     "messages": [
         {"role": "system", "content": "You are a careful assistant. " * 20},
@@ -242,9 +242,13 @@ def _cooled(_name: str, request: Any, annotation: Any) -> Any:
     return nemo_relay.LLMRequestInterceptOutcome(request, annotation)
 
 
+def _take(event: nemo_relay.ScopeEvent | nemo_relay.MarkEvent) -> None:
+    event.to_json()
+
+
 def run() -> list[Row]:
     """The core's cost a call and a chunk, with one subscriber that takes each event as JSON."""
-    nemo_relay.subscribers.register("bench", lambda event: event.to_json())
+    nemo_relay.subscribers.register("bench", _take)
     turn = _begin()
     try:
         calls = _calls(turn)

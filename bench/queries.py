@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def _copy(number: int) -> None:
     newest = "(SELECT MAX(seq) FROM {})"
     with connection.cursor() as cursor:
         for model in (Scope, Rewrite, Stream):
-            name, columns = model._meta.db_table, [field.column for field in model._meta.fields]
+            name, columns = model._meta.db_table, [str(field.column) for field in model._meta.fields]
             own = "uuid" if model is Scope else "attempt_uuid"
             taken = [_copied(column, other, shift, f"session-{number}-") for column in columns]
             if model is Rewrite:
@@ -96,7 +97,7 @@ def asked() -> Iterator[tuple[str, Callable[[], Any], int]]:
     from relayweb.recording.statistics import statistics
 
     for q in FILTERS:
-        yield f"turns {q}".strip(), lambda q=q: queries.turns(q), LIST_MS
+        yield f"turns {q}".strip(), partial(queries.turns, q), LIST_MS
     deep = queries.turns(limit=500)["next"]
     yield "turns, a page further down", lambda: queries.turns(cursor=deep), LIST_MS
     yield "sessions", queries.sessions, LIST_MS
@@ -107,7 +108,7 @@ def asked() -> Iterator[tuple[str, Callable[[], Any], int]]:
     yield "facets", overview.facets, 0
     yield "histogram", lambda: overview.histogram(buckets=72), 0
     for by in ("model", "role"):
-        yield f"statistics by {by}", lambda by=by: statistics(by=by), 0
+        yield f"statistics by {by}", partial(statistics, by=by), 0
 
 
 def _clock() -> Callable[[], float]:
@@ -179,8 +180,8 @@ def run(turns: int = TURNS, database: str = "sqlite") -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="relayweb-bench-") as home:
         if database == "sqlite":
             rows = _in_a_process(turns, {"RELAYWEB_HOME": home, "DATABASE_URL": ""})
-            name, *rest = page(home)
-            return [*rows, (f"sqlite, {turns:,} turns: {name}", *rest)]
+            name, value, unit, note = page(home)
+            return [*rows, (f"sqlite, {turns:,} turns: {name}", value, unit, note)]
         from tests.scale.engines import Postgres
 
         engine = Postgres()
@@ -198,9 +199,9 @@ def _in_a_process(turns: int, env: dict[str, str]) -> list[Row]:
     command = [sys.executable, "-c", code, str(turns)]
     root = Path(__file__).parent.parent
     done = subprocess.run(command, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True, check=True, cwd=root)
-    return [tuple(row) for row in json.loads(done.stdout.splitlines()[-1])]
+    return [(name, value, unit, note) for name, value, unit, note in json.loads(done.stdout.splitlines()[-1])]
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    print(table(run(*map(int, given[:1]), *given[1:])))
+    turns, *database = sys.argv[1:] or [str(TURNS)]
+    print(table(run(int(turns), *database)))

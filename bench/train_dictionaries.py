@@ -115,7 +115,7 @@ def main() -> None:
         ("event", event_samples([Path(p) for p in paths]), 12_000),
         ("content", content_samples(), 48_000),
     ):
-        dictionary = zstandard.train_dictionary(size, samples, level=3)
+        dictionary = zstandard.train_dictionary(size, [*samples], level=3)
         (OUT / f"{kind}.{version}.zdict").write_bytes(dictionary.as_bytes())
         print(kind, len(samples), "samples,", len(dictionary.as_bytes()), "bytes")
 

@@ -91,7 +91,7 @@ class Session:
         return f"2026-01-{day:02d}T{hour:02d}:{minute:02d}:{seconds % 60:02d}.{ns:09d}+00:00"
 
     def event(self, kind: str, uuid: str, parent: str, name: str, **more: Any) -> bytes:
-        event = {
+        event: dict[str, Any] = {
             "atof_version": "0.1",
             "category": None,
             "category_profile": None,
@@ -319,7 +319,8 @@ def stream(spans: int, *, seed: int = 1, turns: int = 4, calls: int = 3, togethe
     rng = random.Random(seed)
     texts = Texts(rng)
     lines: list[bytes] = []
-    count, number, running = 0, 0, []
+    running: list[Iterator[bytes]] = []
+    count = number = 0
     while count < spans or running:
         while len(running) < together and count < spans:
             number += 1

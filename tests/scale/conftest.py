@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -46,7 +46,7 @@ def redis() -> Iterator[engines.Redis]:
 class Pair:
     """Two processes that serve one record. They share nothing but the database, Redis and a secret key."""
 
-    def __init__(self, served: list[Served]) -> None:
+    def __init__(self, served: Sequence[Served]) -> None:
         self.one, self.other = served
         self.both = served
         together(*[partial(one.start, wait=120) for one in served])
