@@ -366,6 +366,17 @@ def load(text: bytes | Raw) -> Any:
         return json.loads(bytes(text), parse_int=_integer)
 
 
+def as_dict(raw: Raw | bytes) -> dict[str, Any]:
+    """A payload that is an object; nothing if it is anything else."""
+    if raw is NULL:
+        return {}
+    try:
+        value = load(raw)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def canonical(text: bytes) -> bytes:
     """The same JSON value always as the same bytes: sorted keys, no spaces, numbers as they were written."""
     value = json.loads(text, parse_int=_Number, parse_float=lambda t: _Number(repr(float(t)) if len(t) < 17 else t))

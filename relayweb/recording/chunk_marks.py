@@ -16,6 +16,7 @@ from relayweb.recording.atof import (
     MARK,
     BadEvent,
     Parsed,
+    as_dict,
     load,
     parse_timestamp,
     restore_surrogates,
@@ -25,7 +26,6 @@ from relayweb.recording.atof import (
 from relayweb.recording.blocks import INDEX
 from relayweb.recording.content import Store
 from relayweb.recording.conventions import ChunkFacts, read_chunk_mark
-from relayweb.recording.facts import as_dict
 from relayweb.recording.pieces import Piece
 
 CHUNK = "llm.chunk"

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from adapters import marks
-from relayweb.recording.atof import NULL, START, Envelope, Parsed, Raw, load, parse
+from relayweb.recording.atof import NULL, START, Envelope, Parsed, Raw, as_dict, load, parse
 from relayweb.recording.conventions import EndFacts, asked_text, clean, read_end, read_request
 from relayweb.recording.conventions.shapes import as_map, known_api_mode, text_or_none
 from relayweb.recording.masking import mask_text
@@ -70,16 +70,6 @@ def told_ids(envelope: Envelope) -> tuple[str | None, str | None]:
     """The session and the turn that a start or end event tells."""
     metadata = metadata_of(envelope)
     return _first(metadata, _SESSION), _first(metadata, _TURN)
-
-
-def as_dict(raw: msgspec.Raw | bytes) -> dict[str, Any]:
-    if raw is NULL:
-        return {}
-    try:
-        value = load(raw)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def role_of(envelope: Envelope, metadata: dict[str, Any]) -> str:
