@@ -75,6 +75,7 @@ class Server(daphne_server.Server):
             openHandshakeTimeout=self.websocket_handshake_timeout,
             maxMessagePayloadSize=self.websocket_max_message_size,
             maxFramePayloadSize=self.websocket_max_frame_size,
+            failByDrop=False,  # a close frame says why
         )
         globalLogBeginner.beginLoggingTo([lambda _: None], redirectStandardIO=False, discardBuffer=True)
         self._loop: asyncio.AbstractEventLoop = reactor._asyncioEventloop
@@ -209,8 +210,10 @@ class Server(daphne_server.Server):
 
 
 def _reading(protocol: Any) -> tuple[Callable[[], None], Callable[[], None]]:
-    transport = protocol.channel._networkProducer if isinstance(protocol, Request) else protocol.transport
-    return transport.pauseProducing, transport.resumeProducing
+    if isinstance(protocol, Request):
+        producer = protocol.channel._networkProducer
+        return producer.pauseProducing, producer.resumeProducing
+    return lambda: None, protocol.resume_reading  # a socket looks itself whether its inbox is full
 
 
 def serve(host: str, port: int, ready: Callable[[str, int], Awaitable[None]], *, demo: bool = False) -> None:

@@ -26,11 +26,15 @@ class Inbox:
         self._pause, self._resume = pause, resume
         self.before_first_get: Callable[[], None] | None = None
 
+    @property
+    def full(self) -> bool:
+        return self._size > limits.INBOX_BYTES
+
     def put_nowait(self, message: Message) -> None:
         self._messages.append(message)
         self._size += _size(message)
         self._arrived.set()
-        if self._size > limits.INBOX_BYTES:
+        if self.full:
             self._pause()
 
     async def get(self) -> Message:
@@ -44,9 +48,9 @@ class Inbox:
         message = self._messages[0]
         if message["type"].endswith(".disconnect"):
             return message
-        was_full = self._size > limits.INBOX_BYTES
+        was_full = self.full
         message = self._joined_body() if message["type"] == "http.request" else self._pop()
-        if was_full and self._size <= limits.INBOX_BYTES:
+        if was_full and not self.full:
             self._resume()
         return message
 
@@ -91,5 +95,9 @@ class Gate:
     async def passed(self) -> None:
         await self._open.wait()
 
+    @property
+    def is_open(self) -> bool:
+        return self._open.is_set()
+
     def stalled(self) -> bool:
-        return not self._open.is_set() and time.monotonic() - self._shut_at > limits.STALL_SECONDS
+        return not self.is_open and time.monotonic() - self._shut_at > limits.STALL_SECONDS

@@ -69,7 +69,7 @@ class Request(http_protocol.WebRequest):
         self.content = NoContent()
         path = self.channel._path.partition(b"?")[0]
         self._endless = length is None and path == b"/ingest/atof"
-        self._limit = conf.MAX_BODY if path.startswith((b"/ingest/", b"/gw/", b"/v1/traces")) else limits.PAGE_BODY
+        self._limit = conf.MAX_BODY if path.startswith((b"/ingest/", b"/gw/", b"/v1/")) else limits.PAGE_BODY
         if self._endless:
             # An agent may think for an hour between two events. A dead peer is found by TCP itself.
             self.channel.setTimeout(None)

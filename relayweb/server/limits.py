@@ -6,6 +6,10 @@ PAGE_BODY = 2 * 1024 * 1024
 """Bytes a request body may have outside the doors and the gateway."""
 PAGE_SECONDS = 60
 """In which such a body has to be there: it is read before anybody is asked for a login."""
+FRAGMENTS = 10_000
+"""Frames that one message of a websocket may come in."""
+TURN_SECONDS = 0.005
+"""How long what one websocket sent is parsed before others have their turn."""
 HEADER_BYTES = 64 * 1024
 IDLE_SECONDS = 120
 """Longer than the 90 s after which Relay's client drops an idle connection: whoever closes first must not be us."""

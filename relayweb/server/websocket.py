@@ -2,18 +2,99 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import Any
 
 from autobahn.exception import Disconnected
 from daphne import ws_protocol
+from twisted.internet import reactor as _reactor
 
+from relayweb.server import limits
 from relayweb.server.flow import Gate, Message
+
+logger = logging.getLogger(__name__)
+reactor: Any = _reactor
+
+SLICE = 2048
+"""Bytes parsed before the clock is looked at: 64 KB of the smallest frames take a tenth of a second."""
 
 
 class Socket(ws_protocol.WebSocketProtocol):
-    """One websocket."""
+    """One websocket. What it sent is parsed a few milliseconds at a time, and not while its application is behind."""
 
     gate: Gate | None = None
+    application_queue: Any = None  # an Inbox, from when the application runs
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unparsed = bytearray()
+        self._turn: Any = None
+        self._paused = False
+        self._frames = 0
+
+    def dataReceived(self, data: bytes) -> None:
+        self._unparsed += data
+        if self._paused:  # on the way already, or Daphne let it in after the handshake
+            self.transport.pauseProducing()
+        if self._turn is None:
+            self._parse()
+
+    def resume_reading(self) -> None:
+        """The application has caught up."""
+        if self._turn is None:
+            self._turn = reactor.callLater(0, self._parse)
+
+    @property
+    def _waits(self) -> bool:
+        """For the answer to its handshake, or for its application."""
+        return hasattr(self, "handshake_deferred") or (
+            self.application_queue is not None and self.application_queue.full
+        )
+
+    def _parse(self) -> None:
+        self._turn = None
+        until = time.monotonic() + limits.TURN_SECONDS
+        while self._unparsed and not self._waits and time.monotonic() < until:
+            self._parse_some()
+        behind = self._waits or bool(self._unparsed)
+        if behind != self._paused:
+            self._paused = behind
+            (self.transport.pauseProducing if behind else self.transport.resumeProducing)()
+        if self._unparsed and not self._waits:
+            self._turn = reactor.callLater(0, self._parse)
+
+    def _parse_some(self) -> None:
+        frame = getattr(self, "current_frame", None)
+        size = SLICE if frame is None else max(SLICE, frame.length - self.current_frame_masker.pointer())
+        data = bytes(self._unparsed[:size])
+        del self._unparsed[:size]
+        if not self.failedByMe:
+            super().dataReceived(data)
+
+    def _parse_rest(self) -> None:
+        while self._unparsed:
+            self._parse_some()
+
+    def onOpen(self) -> None:
+        super().onOpen()
+        self.resume_reading()
+
+    def onMessageBegin(self, isBinary: bool) -> None:
+        self._frames = 0
+        super().onMessageBegin(isBinary)
+
+    def onMessageFrameBegin(self, length: int) -> None:
+        super().onMessageFrameBegin(length)
+        self._frames += 1
+        if self._frames > limits.FRAGMENTS and not self.failedByMe:
+            reason = f"a message has more than {limits.FRAGMENTS} fragments; send it in fewer"
+            logger.warning("%s closed: %s", self.path.decode(), reason)
+            self._max_message_size_exceeded(self.message_data_total_length, self.maxMessagePayloadSize, reason)
+
+    def onPing(self, payload: bytes) -> None:
+        if self.gate is None or self.gate.is_open:  # pongs that are not taken would fill the memory
+            super().onPing(payload)
 
     def onConnect(self, request: Any) -> Any:
         self.gate = Gate()
@@ -31,6 +112,9 @@ class Socket(ws_protocol.WebSocketProtocol):
 
     def connectionLost(self, reason: Any) -> None:
         self.factory.open -= 1
+        if self._turn is not None:
+            self._turn.cancel()
+        self._parse_rest()
         super().connectionLost(reason)
 
     def onClose(self, wasClean: bool, code: int, reason: str) -> None:
@@ -97,6 +181,7 @@ class Socket(ws_protocol.WebSocketProtocol):
     def drain(self) -> None:
         if self._from_agent:
             self.transport.pauseProducing()
+            self._parse_rest()
             self.application_queue.put_nowait({"type": "websocket.disconnect", "code": 1001})
         else:
             self.serverClose(1001)
