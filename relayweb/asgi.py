@@ -42,7 +42,7 @@ async def _route(scope: Scope, receive: Receive, send: Send) -> None:
         await deny(scope, receive, send, 400, "this Host is not served here; add it to RELAYWEB_HOSTS")
     elif scope["type"] == "websocket" and not hosts.origin_allowed(scope):
         await deny(scope, receive, send, 403, "websockets are open to pages of this server and to programs only")
-    elif path.startswith("/ingest/") or path == "/v1/traces":
+    elif path.startswith(("/ingest/", "/v1/")):
         await doors(scope, receive, send)
     elif path.startswith("/gw/"):
         await gateway(scope, receive, send)

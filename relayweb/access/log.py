@@ -16,7 +16,7 @@ logger = logging.getLogger("relayweb.access")
 answers: Counter[tuple[str, str]] = Counter()
 """How many answers each part gave, by status: ("gateway", "2xx")."""
 
-_PARTS = {"/gw/": "gateway", "/ingest/": "doors", "/v1/traces": "doors", "/live/": "live", "/api/": "api"}
+_PARTS = {"/gw/": "gateway", "/ingest/": "doors", "/v1/": "doors", "/live/": "live", "/api/": "api"}
 _SECRETS = re.compile(r"^(/gw/t|/login)/[^/]+")
 _FETCHED = re.compile(r"^/(ingest/|healthz|static/|turns/rows/|turns/[^/]+/.)")
 _UNPRINTABLE = re.compile(r"[^!-~]")

@@ -1,4 +1,5 @@
-"""The doors events come in by: `POST /ingest/atof`, the websocket `/ingest/atof/ws`, and `POST /v1/traces`.
+"""The doors events come in by: `POST /ingest/atof`, the websocket `/ingest/atof/ws`, and OTLP's `POST /v1/traces`,
+`/v1/logs` and `/v1/metrics`.
 
 Plain ASGI. A door checks the token before it takes the first byte of a body.
 """
@@ -9,7 +10,7 @@ import time
 
 from relayweb.access import tokens
 from relayweb.access.answers import Message, Receive, Scope, Send, deny
-from relayweb.ingest import posts, sockets, traces
+from relayweb.ingest import posts, signals, sockets
 from relayweb.ingest.reading import BodyError
 
 RECHECK_SECONDS = 2.0
@@ -22,12 +23,14 @@ NO_TOKEN = (
 DOORS = {
     ("http", "/ingest/atof"): posts.atof,
     ("websocket", "/ingest/atof/ws"): sockets.atof,
-    ("http", "/v1/traces"): traces.otlp,
+    ("http", "/v1/traces"): signals.traces,
+    ("http", "/v1/logs"): signals.logs,
+    ("http", "/v1/metrics"): signals.metrics,
 }
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
-    """ASGI: everything under /ingest/, and /v1/traces."""
+    """ASGI: everything under /ingest/, and OTLP's places."""
     door = DOORS.get((scope["type"], scope["path"].rstrip("/")))
     if door is None:
         places = ", ".join(f"{'POST' if kind == 'http' else kind} {path}" for kind, path in DOORS)

@@ -16,8 +16,9 @@ from typing import BinaryIO, cast
 import msgspec
 import zstandard
 
-from relayweb.ingest.otlp import spans
+from relayweb.ingest.otlp import logs, spans
 from relayweb.ingest.otlp.events import events
+from relayweb.ingest.otlp.values import BadRequest
 from relayweb.ingest.reading import Lines
 from relayweb.ingest.tally import Tally
 from relayweb.recording.submissions import Full, Receipt
@@ -25,7 +26,8 @@ from relayweb.recording.writer import writer
 
 PIECE = 2 * 1024 * 1024
 PATIENCE_SECONDS = 30
-_OTLP = re.compile(rb'\s*\{\s*"resourceSpans"')
+_OTLP = re.compile(rb'\s*\{\s*"resource(?:Spans|Logs)"')
+_LOGS = re.compile(rb'\s*\{\s*"resourceLogs"')
 
 
 class Unreadable(Exception):
@@ -119,13 +121,19 @@ def _take_otlp(tally: Tally, documents: bytes) -> None:
     for document in documents.removesuffix(b"\n").split(b"\n") if documents else ():
         if document.strip():
             try:
-                lines = [line for span in spans.from_json(document) for line in events(span)]
-            except spans.BadRequest as error:
+                lines = _events_of(document)
+            except BadRequest as error:
                 tally.reject(tally.lines + 1, str(error))
             else:
                 if lines:
                     tally.count_as_one(_submit(b"".join(lines)))
         tally.lines += 1
+
+
+def _events_of(document: bytes) -> list[bytes]:
+    if _LOGS.match(document):
+        return [logs.event(log) for log in logs.from_json(document)]
+    return [line for span in spans.from_json(document) for line in events(span)]
 
 
 def _submit(lines: bytes) -> Receipt:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from adapters import accumulators, json_patch, marks
 from relayweb.recording import chunks, stored
+from relayweb.recording.conventions import genai
 from relayweb.recording.models import Event, Rewrite, Role, Scope, Status
 from relayweb.recording.stored import Reader, member
 
@@ -24,11 +25,24 @@ def _text(reader: Reader, seq: int | None) -> Text:
     return None if found is None else reader.texts([found])[0]
 
 
-def _marks(reader: Reader, uuid: UUID, *wanted: str) -> list[tuple[str, bytes]]:
-    """The marks of these names under a scope: name and text, in the order of their times, then of acceptance."""
-    under = list(Event.objects.filter(mark_of=uuid, kind=Event.Kind.MARK).order_by("at_ns", "seq"))
-    named = ((stored.load(member(text, "name")), text) for text in reader.texts(under))
-    return [(name, text) for name, text in named if name in wanted]
+Marks = list[tuple[str, bytes]]
+
+
+def _marks(reader: Reader, uuids: Sequence[UUID]) -> dict[UUID, Marks]:
+    """The marks under each of these scopes: name and text, in the order of their times, then of acceptance."""
+    under = list(Event.objects.filter(mark_of__in=uuids, kind=Event.Kind.MARK).order_by("at_ns", "seq"))
+    found: dict[UUID, Marks] = {}
+    for event, text in zip(under, reader.texts(under), strict=True):
+        name = stored.load(member(text, "name"))
+        if event.mark_of is not None and isinstance(name, str):
+            found.setdefault(event.mark_of, []).append((name, text))
+    return found
+
+
+def _told(found: Marks) -> list[genai.Event]:
+    """What log records tell of a call."""
+    telling = [(name, stored.load(member(text, "data"))) for name, text in found if genai.tells_call(name)]
+    return [(name, genai.said_in(data)) for name, data in telling]
 
 
 def request(uuid: UUID) -> dict[str, Text | list[Any]] | None:
@@ -54,7 +68,10 @@ def request(uuid: UUID) -> dict[str, Text | list[Any]] | None:
         "headers": member(start, "data", "headers") if is_call else None,
         "escaped": [],
     }
-    for _, text in _marks(reader, uuid, marks.REQUEST):
+    under = _marks(reader, [uuid]).get(uuid, [])
+    if told := _told(under):
+        found["request"] = _asked(found["request"], told, is_call)
+    for _, text in (mark for mark in under if mark[0] == marks.REQUEST):
         data = stored.members(member(text, "data") or b"{}")
         if "provider" in data:
             found["request"] = data["provider"]
@@ -65,6 +82,24 @@ def request(uuid: UUID) -> dict[str, Text | list[Any]] | None:
             found["app"] = None if problem else stored.dump(app)
         found["escaped"] = stored.load(data.get("escaped")) or []
     return found
+
+
+def _asked(body: Any, told: list[genai.Event], is_call: bool) -> Any:
+    """A request with what log records tell of it, where it does not say that itself."""
+    said = stored.load(body)
+    if is_call and genai.lacks_messages(said):
+        return stored.dump(genai.filled_request(said, genai.read_call({}, told)))
+    given = None if is_call or said is not None else genai.of_tool(told)[0]
+    return body if given is None else stored.dump(given)
+
+
+def _answered(answer: Text, told: list[genai.Event], is_call: bool) -> Text:
+    """An answer with what log records tell of it, where it does not say that itself."""
+    said = stored.load(answer)
+    if is_call and genai.lacks_answer(said) and (call := genai.read_call({}, told)).answers:
+        return stored.dump(genai.filled_answer(said, call))
+    output = None if is_call or said is not None else genai.of_tool(told)[1]
+    return answer if output is None else stored.dump(output)
 
 
 def response(uuid: UUID) -> dict[str, Text | bool] | None:
@@ -84,14 +119,18 @@ def responses(uuids: Sequence[UUID]) -> dict[UUID, dict[str, Text | bool]]:
     scopes = list(Scope.objects.filter(uuid__in=uuids))
     ends = list(Event.objects.filter(seq__in=[s.end_seq for s in scopes if s.end_seq is not None]))
     texts = dict(zip([event.seq for event in ends], reader.texts(ends), strict=True))
-    failures = _failures(reader, uuids)
+    under = _marks(reader, uuids)
     for scope in scopes:
         answer = member(None if scope.end_seq is None else texts.get(scope.end_seq), "data")
+        if told := _told(under.get(scope.uuid, [])):
+            answer = _answered(answer, told, scope.role == Role.ATTEMPT)
         made = _from_chunks(scope.uuid, scope.api_mode) if answer in (None, b"{}") else None
         found[scope.uuid] = {
             "response": answer if made is None else made,
             "partial": made is not None or (answer not in (None, b"null", b"{}") and _is_cut(scope)),
-            "failure": failures.get(scope.uuid),
+            "failure": next(
+                (member(t, "data") for n, t in under.get(scope.uuid, ()) if n == marks.ATTEMPT_FAILED), None
+            ),
         }
     return found
 
@@ -100,17 +139,6 @@ def _is_cut(scope: Scope) -> bool:
     """Whether the answer on record is what had come of a stream when it broke off."""
     unfinished = scope.flags & Scope.Flag.UNFINISHED_STREAM or scope.status not in (Status.OK, Status.RUNNING)
     return bool(scope.role == Role.ATTEMPT and scope.streaming and unfinished)
-
-
-def _failures(reader: Reader, uuids: Sequence[UUID]) -> dict[UUID, Text]:
-    """What providers answered to failed attempts: the first such mark of each."""
-    under = Event.objects.filter(mark_of__in=uuids, kind=Event.Kind.MARK).order_by("at_ns", "seq")
-    marked = list(under)
-    found: dict[UUID, Text] = {}
-    for event, text in zip(marked, reader.texts(marked), strict=True):
-        if event.mark_of not in found and stored.load(member(text, "name")) == marks.ATTEMPT_FAILED:
-            found[event.mark_of] = member(text, "data")
-    return found
 
 
 def _from_chunks(uuid: UUID, api_mode: str | None) -> Text:

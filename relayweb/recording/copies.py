@@ -28,14 +28,20 @@ from relayweb.recording.tables import Tables
 
 COPY, MADE = Event.Flag.COPY, Event.Flag.MADE
 _WORST = 2 * MADE
-_COPY = re.compile(rb'\{"otlp":\{"trace_id":"([0-9a-f]{32})"(,"made":true)?\}')
+_COPY = re.compile(rb'\{"otlp":\{"trace_id":"([0-9a-f]{32})"(,"made":true)?(,"log":true)?\}')
 _SIGN = b'{"otlp":'
 _KINDS = {"start": START, "end": END}
 
 
-def told_by_span(trace_id: bytes, *, made: bool) -> dict[str, Any]:
-    """The first member of an event that a span was read into. `made`: half of its uuid is made up."""
-    return {"otlp": {"trace_id": trace_id.hex(), **({"made": True} if made else {})}}
+def told_by_span(trace_id: bytes, *, made: bool, log: bool = False) -> dict[str, Any]:
+    """The first member of an event that a span was read into.
+
+    Args:
+        made: half of its uuid, or of its parent's, is made up.
+        log: it is no part of the span but a record of its own, which no better copy of the span repeats.
+    """
+    marked = {"made": True} if made else {}
+    return {"otlp": {"trace_id": trace_id.hex(), **marked, **({"log": True} if log else {})}}
 
 
 def made_uuid(trace_id: bytes, span_id: bytes) -> UUID:
@@ -45,8 +51,8 @@ def made_uuid(trace_id: bytes, span_id: bytes) -> UUID:
 class _Copy:
     """One line that was a span."""
 
-    def __init__(self, line: Line, trace: bytes, made: bool) -> None:
-        self.line, self.trace, self.made = line, trace, made
+    def __init__(self, line: Line, trace: bytes, made: bool, log: bool) -> None:
+        self.line, self.trace, self.made, self.log = line, trace, made, log
         self.event: dict[str, Any] = json.loads(line.text)
         self.kind = _KINDS.get(self.event.get("scope_category") or "", MARK)
 
@@ -99,7 +105,7 @@ class RunRecorder(Settling):
         for copy in copies:
             there = ranks.setdefault(copy.scope, {})
             if copy.kind == MARK:
-                copy.line.duplicate = min(there.values(), default=_WORST) < copy.rank
+                copy.line.duplicate = not copy.log and min(there.values(), default=_WORST) < copy.rank
             elif there.setdefault(copy.kind, _WORST) <= copy.rank:  # of equally good ones the first
                 copy.line.duplicate = True
             else:
@@ -183,7 +189,7 @@ def _without_copies(tables: Joint, better: dict[bytes, bytes]) -> list[bytes]:
 def _copy(line: Line) -> _Copy | None:
     if (found := _COPY.match(line.text)) is None:
         return None
-    return _Copy(line, bytes.fromhex(found[1].decode()), bool(found[2]))
+    return _Copy(line, bytes.fromhex(found[1].decode()), bool(found[2]), bool(found[3]))
 
 
 def made_from(root: bytes, uuid: bytes) -> bytes:

@@ -168,6 +168,9 @@ class Counting(Homes):
                 changed = True
             elif state.asked_by == node.uuid and state.asked_at != at:  # its end told what its start did not
                 self._recount.add(home.uuid)
+            elif state.asked_by == node.uuid and home.role != "attempt" and home.asked != node.asked:
+                home.asked = node.asked
+                changed = True
         if node.ttft_us is not None and node.start_us is not None:
             first = node.start_us + node.ttft_us
             if state.first_chunk_us is None or first < state.first_chunk_us:

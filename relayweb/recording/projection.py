@@ -14,12 +14,13 @@ from typing import Any
 
 from adapters import marks
 from relayweb.recording import facts, pricing
-from relayweb.recording.atof import NULL, START, Parsed
+from relayweb.recording.atof import NULL, START, Parsed, as_dict
 from relayweb.recording.conventions import (
     EndFacts,
     Stream,
     asked_text,
     clean,
+    genai,
     guess_api_mode,
     read_block,
     read_failure,
@@ -194,6 +195,8 @@ class Projection(Linking):
         node.cache_write_1h_tokens = told.usage.cache_write_1h_tokens
         node.usage_complete = told.usage.complete if end is not None else False
         set_error(node, told.error)
+        if node.heard is not None and not self._asks(node):
+            node.asked = node.heard[2]
         if end is not None:
             node.api_mode = node.api_mode or end.api_mode
             node.model = node.model or end.model
@@ -206,13 +209,18 @@ class Projection(Linking):
             node.ttft_us = None if first is None or node.start_us is None else max(first - node.start_us, 0)
         _set_cost(node, end, told.usage, self.prices)
 
+    def _asks(self, node: Node) -> bool:
+        """Whether its start tells what the user asked."""
+        said = self._said(node.start_seq)
+        return said is not None and facts.read_scope(*said[:2], facts.metadata_of(said[0].envelope)).asked is not None
+
     # Marks
 
     def mark(self, event: Parsed, packed: Packed, seq: int, arrived_us: int) -> None:
         """A mark that is no chunk."""
         name = event.envelope.name or ""
         if name == marks.REWRITE and event.parent is not None:
-            self.rewrites.append(facts.read_rewrite(seq, event.parent, facts.as_dict(event.envelope.data)))
+            self.rewrites.append(facts.read_rewrite(seq, event.parent, as_dict(event.envelope.data)))
         if event.parent is not None and is_block(event):
             self._blocked(event, seq, arrived_us)
         scope = self.find(event.parent)
@@ -226,17 +234,19 @@ class Projection(Linking):
         name = event.envelope.name or ""
         self.revive(scope)
         if name == marks.REWRITE:
-            row = facts.read_rewrite(seq, scope.uuid, facts.as_dict(event.envelope.data))
+            row = facts.read_rewrite(seq, scope.uuid, as_dict(event.envelope.data))
             scope.own_rewrites += int(row[facts.CHANGED_COLUMN])
         elif name == marks.ATTEMPT_FAILED:
             self.failure(scope, event)
         elif name.endswith(".orphan_drain"):
             scope.flag(FLAG.ORPHAN_DRAIN)
         elif name == marks.FLAGS:
-            told = facts.as_dict(event.envelope.data).get("flags")
+            told = as_dict(event.envelope.data).get("flags")
             for flag in told if isinstance(told, list) else ():
                 if flag in _TOLD_FLAGS:
                     scope.flag(_TOLD_FLAGS[flag])
+        else:
+            self.hear(scope, event, seq)
         self.mark_session(scope, event)
         self.touch(scope, seq, event.at_ns // 1000, arrived_us)
         self.unsettle(scope)
@@ -252,13 +262,22 @@ class Projection(Linking):
         """What a `relay.attempt_failed` mark says; of several, the first."""
         if event.envelope.name != marks.ATTEMPT_FAILED:
             return
-        told = (event.at_ns, event.uuid, read_failure(facts.as_dict(event.envelope.data)))
+        told = (event.at_ns, event.uuid, read_failure(as_dict(event.envelope.data)))
         if scope.failed is None or told[:2] < scope.failed[:2]:
             scope.failed = told
 
+    def hear(self, scope: Node, event: Parsed, seq: int) -> None:
+        """What a user said, where log records tell it; the last thing counts."""
+        name = event.envelope.name
+        if name is None or not genai.tells_call(name) or (scope.heard and scope.heard[:2] > (event.at_ns, seq)):
+            return
+        call = genai.read_call({}, [(name, genai.said_in(as_dict(event.envelope.data)))])
+        if asked := asked_text({"messages": call.messages}):
+            scope.heard = event.at_ns, seq, asked
+
     def _blocked(self, event: Parsed, seq: int, arrived_us: int) -> None:
         """A call that never began is an attempt of its own, told by one mark."""
-        data = facts.as_dict(event.envelope.data)
+        data = as_dict(event.envelope.data)
         node = self.find(event.uuid) or self.create(event.uuid)
         if node.start_seq != node.end_seq:  # it began, whatever the mark says
             self.touch(node, seq, event.at_ns // 1000, arrived_us)
@@ -310,7 +329,7 @@ def is_block(event: Parsed) -> bool:
     if event.envelope.name == facts.BLOCKED:
         return True
     data = bytes(event.envelope.data)
-    if b'"rejected"' not in data or facts.as_dict(event.envelope.data).get("rejected") is not True:
+    if b'"rejected"' not in data or as_dict(event.envelope.data).get("rejected") is not True:
         return False
     # Of a call of our core Relay tells the refusal too, but the core's own mark says more: it is shown once.
     return marks.RUNTIME_SCHEMA_KEY not in facts.metadata_of(event.envelope)

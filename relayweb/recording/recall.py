@@ -54,7 +54,7 @@ class Recall(Projection):
 
     def _retell_marks(self, scope: Node) -> None:
         """Count the marks of a scope again: one of them has been displaced by another."""
-        scope.own_rewrites, scope.failed = 0, None
+        scope.own_rewrites, scope.failed, scope.heard = 0, None, None
         self.untell(scope)
         for event, seq in self._marks_of({scope.uuid}):
             self.mark_of(scope, event, seq, 0)
@@ -155,8 +155,10 @@ class Recall(Projection):
             return
         chunks = self.chunks.of(node.uuid)
         node.stream, node.first_chunk_us = chunks.stream, chunks.first_us
-        for event, _ in self._read([seq for _, seq, flags in self.tables.orphans({node.uuid}) if not flags & CONFLICT]):
+        under = [seq for _, seq, flags in self.tables.orphans({node.uuid}) if not flags & CONFLICT]
+        for event, seq in self._read(under):
             self.failure(node, event)
+            self.hear(node, event, seq)
 
 
 def _is_of(event: Parsed, scope: bytes) -> bool:

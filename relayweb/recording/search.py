@@ -123,12 +123,12 @@ def _read(wanted: Wanted, after: int) -> Iterable[UUID]:
     """Scopes that say this in an event recorded after `after`, of the newest `MAX_UNINDEXED`."""
     reader = Reader()
     events = list(search_index.following(after).order_by("-seq")[:MAX_UNINDEXED])
-    for event, found, new in search_index.spoken_by(reversed(events), reader):
+    for _, found, new in search_index.spoken_by(reversed(events), reader):
         texts = list(found.inline)
         for text in reader.contents(new).values():
             texts += search_index.spoken(stored.load(text))
         if any(wanted.holds(text) for text in texts):
-            yield event.uuid
+            yield found.scope
 
 
 class Indexer:

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
+from django.db.models import F, Q
 
 from relayweb.recording import encoding, stored
 from relayweb.recording.compression import EVENT
+from relayweb.recording.conventions import genai
 from relayweb.recording.models import Event, Ledger
 from relayweb.recording.recent import Recent
 from relayweb.recording.search_words import MAX_TEXT, split, words
@@ -61,9 +64,12 @@ def spoken(value: Any) -> Iterator[str]:
 class Said:
     """What one event says: contents it speaks, contents it repeats or brings as history, and texts of its own."""
 
-    __slots__ = ("history", "inline", "spoken")
+    __slots__ = ("history", "inline", "message", "scope", "spoken")
 
-    def __init__(self) -> None:
+    def __init__(self, scope: UUID) -> None:
+        self.scope = scope
+        self.message: bytes | None = None
+        """Of a log record with one message of a request: the message in its trace. Each request tells it again."""
         self.spoken: set[int] = set()
         self.history: set[int] = set()
         self.inline: list[str] = []
@@ -95,11 +101,19 @@ def _references(value: Any) -> Iterator[int]:
 
 
 def said(event: Event, reader: Reader) -> Said | None:
-    """What the start or end event of an llm scope says; None for any other event."""
+    """What the start or end event of an llm scope says, or a mark that tells of a conversation; None for others."""
     value = _skeleton(encoding.decode(bytes(event.body), EVENT.expand))
-    if not isinstance(value, dict) or value.get("category") != "llm":
+    if not isinstance(value, dict):
         return None
-    found, data = Said(), value.get("data")
+    found, data = Said(event.mark_of or event.uuid), value.get("data")
+    if event.kind == Event.Kind.MARK and genai.tells_call(value.get("name")):
+        found.history.update(_references(data))
+        found.inline += spoken(_without_references(data))
+        if genai.tells_message(value["name"]):
+            found.message = found.scope.bytes[:8] + sha256("\n".join(found.inline).encode("utf-8", "replace")).digest()
+        return found
+    if value.get("category") != "llm":
+        return None
     if event.kind == Event.Kind.END:
         found.spoken.update(_references(data))
         found.inline += spoken(_without_references(data))
@@ -168,6 +182,8 @@ class _Indexed:
 
 
 _indexed = _Indexed()
+_messages: Recent[bytes, bool] = Recent(20_000, "indexed_messages")
+"""As `Said.message`: those in the index."""
 
 
 def reached() -> int:
@@ -200,7 +216,7 @@ def _catch_up(limit: int) -> bool:
     events = list(following(after)[:limit])
     if not events:
         return False
-    new, documents, mentions = _read(events)
+    new, documents, mentions, messages = _read(events)
     texts, said_by = _rows(documents, mentions)
     with transaction.atomic():
         if connection.vendor == "postgresql":
@@ -210,12 +226,16 @@ def _catch_up(limit: int) -> bool:
         _insert(texts, said_by)
         _execute("UPDATE recording_searchstate SET seq = %s WHERE id = 1", [events[-1].seq])
     _indexed.add(new)
+    for message in messages:
+        _messages.put(message, True)
+    _messages.trim()
     return len(events) == limit
 
 
 def following(seq: int) -> Any:
-    """Starts and ends of scopes after a number, in order."""
-    return Event.objects.filter(seq__gt=seq).exclude(kind=Event.Kind.MARK).order_by("seq")
+    """Starts and ends of scopes after a number, and what was read from spans and log records, in order."""
+    made = F("flags").bitand(Event.Flag.MADE)
+    return Event.objects.alias(made=made).filter(~Q(kind=Event.Kind.MARK) | Q(made__gt=0), seq__gt=seq).order_by("seq")
 
 
 def spoken_by(events: Iterable[Event], reader: Reader) -> Iterator[tuple[Event, Said, set[int]]]:
@@ -229,20 +249,25 @@ def spoken_by(events: Iterable[Event], reader: Reader) -> Iterator[tuple[Event, 
         yield event, found, mentioned
 
 
-def _read(events: Iterable[Event]) -> tuple[set[int], dict[int, str], list[tuple[int, UUID]]]:
-    """Contents that are new to the index, documents to add, and who spoke which."""
+def _read(events: Iterable[Event]) -> tuple[set[int], dict[int, str], list[tuple[int, UUID]], set[bytes]]:
+    """Contents that are new to the index, documents to add, who spoke which, and single messages that are new."""
     reader = Reader()
+    messages: set[bytes] = set()
     documents: dict[int, str] = {}
     mentions: list[tuple[int, UUID]] = []
     for event, found, mentioned in spoken_by(events, reader):
-        mentions += [(number, event.uuid) for number in mentioned]
+        mentions += [(number, found.scope) for number in mentioned]
+        if found.message is not None:
+            if found.message in messages or _messages.get(found.message):
+                continue
+            messages.add(found.message)
         if found.inline:
             documents[-event.seq] = "\n".join(found.inline)
-            mentions.append((-event.seq, event.uuid))
+            mentions.append((-event.seq, found.scope))
     new = _indexed.unknown({number for number, _ in mentions if number > 0})
     texts = reader.contents(new)
     documents |= {number: "\n".join(spoken(stored.load(texts[number]))) for number in new if number in texts}
-    return new, documents, mentions
+    return new, documents, mentions, messages
 
 
 def _rows(documents: dict[int, str], mentions: list[tuple[int, UUID]]) -> tuple[list[Any], list[Any]]:
@@ -332,3 +357,4 @@ def clear() -> None:
     _execute("DELETE FROM recording_searchstate")
     _execute("INSERT INTO recording_searchstate (id, seq) VALUES (1, 0), (2, %s)", [FORMAT])
     _indexed.epoch = -1
+    _messages.clear()

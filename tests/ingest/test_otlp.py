@@ -13,7 +13,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 
 from relayweb.ingest.otlp.events import events
-from relayweb.ingest.otlp.spans import BadRequest, Span, SpanEvent, from_json, from_protobuf
+from relayweb.ingest.otlp.spans import Span, SpanEvent, from_json, from_protobuf
+from relayweb.ingest.otlp.values import BadRequest
 
 TRACE = bytes.fromhex("0af7651916cd43dd8448eb211c80319c")
 SPAN = bytes.fromhex("b7ad6b7169203331")

@@ -27,6 +27,7 @@ with atheris.instrument_imports(include=["adapters", "relayweb"]):
     from relayweb.gateway.addresses import is_forbidden_address
     from relayweb.gateway.exchange import decoded
     from relayweb.ingest.otlp import spans
+    from relayweb.ingest.otlp.values import BadRequest
     from relayweb.ingest.reading import BodyError, decoder, unpacked
     from relayweb.ingest.tally import pieces
     from relayweb.recording import atof, masking
@@ -90,7 +91,7 @@ def read_markdown(data: bytes) -> None:
 
 def read_otlp(data: bytes) -> None:
     for read in (spans.from_json, spans.from_protobuf):
-        with contextlib.suppress(spans.BadRequest):
+        with contextlib.suppress(BadRequest):
             read(data)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from relayweb.ingest.otlp.chat import messages_of, tell_call, tell_usage, tool_call
-from relayweb.ingest.otlp.reading import Reading, items, mapping, parsed, string, without_none
+from relayweb.ingest.otlp.reading import Reading
 from relayweb.ingest.otlp.spans import Span
+from relayweb.recording.conventions.attributes import items, mapping, parsed, string, without_none
+from relayweb.recording.conventions.chat import Call, messages_of, tell_usage, tool_call
 
 _SESSIONS = (
     *("gen_ai.conversation.id", "session.id", "langfuse.session.id", "ai.telemetry.metadata.sessionId"),
@@ -19,8 +20,13 @@ def session(span: Span) -> Reading | None:
     """The conversation a span belongs to, under any of the names in use."""
     if "nemo_relay.uuid" in span.attributes:
         return None
-    found = next((span.attributes[name] for name in _SESSIONS if span.attributes.get(name)), None)
-    return None if found is None else Reading(start_metadata={"session_id": str(found)})
+    found = session_of(span.attributes)
+    return None if found is None else Reading(start_metadata={"session_id": found})
+
+
+def session_of(attributes: dict[str, Any]) -> str | None:
+    """The conversation that attributes name."""
+    return next((str(attributes[name]) for name in _SESSIONS if attributes.get(name)), None)
 
 
 # Vercel's AI SDK ----------------------------------------------------------------------------------------------------
@@ -73,24 +79,25 @@ def _vercel_call(reading: Reading, attributes: dict[str, Any]) -> None:
     first = attributes.get("ai.response.msToFirstChunk")
     settings = {name: attributes.get(f"ai.settings.{key}") for key, name in _AI_PARAMETERS.items()}
     tools = [mapping(tool) for tool in items(attributes.get("ai.prompt.tools"))]
-    tell_call(
-        reading,
-        model=attributes.get("ai.model.id"),
-        parameters=without_none(settings),
-        messages=messages_of(attributes.get("ai.prompt.messages")),
-        tools=[
-            {"type": "function", "function": {_AI_TOOL.get(k, k): v for k, v in tool.items() if k != "type"}}
-            for tool in tools
-        ],
-        answers=[(message, finish)] if finish or calls or message["content"] else [],
-        answered={"id": attributes.get("ai.response.id"), "model": attributes.get("ai.response.model")},
-        usage=tell_usage(
-            usage("inputTokens", "promptTokens"),
-            usage("outputTokens", "completionTokens"),
-            total=usage("totalTokens", "tokens"),
-            cached=usage("cachedInputTokens", "inputTokenDetails.cacheReadTokens"),
-            written=usage("inputTokenDetails.cacheWriteTokens"),
-            reasoning=usage("reasoningTokens", "outputTokenDetails.reasoningTokens"),
+    reading.tell(
+        Call(
+            model=attributes.get("ai.model.id"),
+            parameters=without_none(settings),
+            messages=messages_of(attributes.get("ai.prompt.messages")),
+            tools=[
+                {"type": "function", "function": {_AI_TOOL.get(k, k): v for k, v in tool.items() if k != "type"}}
+                for tool in tools
+            ],
+            answers=[(message, finish)] if finish or calls or message["content"] else [],
+            answered={"id": attributes.get("ai.response.id"), "model": attributes.get("ai.response.model")},
+            usage=tell_usage(
+                usage("inputTokens", "promptTokens"),
+                usage("outputTokens", "completionTokens"),
+                total=usage("totalTokens", "tokens"),
+                cached=usage("cachedInputTokens", "inputTokenDetails.cacheReadTokens"),
+                written=usage("inputTokenDetails.cacheWriteTokens"),
+                reasoning=usage("reasoningTokens", "outputTokenDetails.reasoningTokens"),
+            ),
         ),
         first_chunk=first / 1000 if isinstance(first, (int, float)) else None,
     )
@@ -121,13 +128,14 @@ def langfuse(span: Span) -> Reading | None:
         asked = asked.get("messages", asked) if isinstance(asked, dict) else asked
         answer = messages_of(reading.end_data, "assistant")
         reading.end_data = None
-        tell_call(
-            reading,
-            model=told.get("model.name"),
-            parameters=mapping(told.get("model.parameters")),
-            messages=messages_of(asked),
-            answers=[(message, message.pop("finish_reason", None)) for message in answer],
-            usage=_langfuse_usage(mapping(told.get("usage_details"))),
+        reading.tell(
+            Call(
+                model=told.get("model.name"),
+                parameters=mapping(told.get("model.parameters")),
+                messages=messages_of(asked),
+                answers=[(message, message.pop("finish_reason", None)) for message in answer],
+                usage=_langfuse_usage(mapping(told.get("usage_details"))),
+            ),
             first_chunk=_after(span, told.get("completion_start_time")),
         )
     if told.get("level") == "ERROR":

@@ -44,18 +44,18 @@ def events(span: Span) -> list[bytes]:
         "attributes": ["streaming"] if reading.streaming else [],
         "data_schema": None,
     }
-    start = _line(
+    start = line(
         **same,
         scope_category="start",
-        timestamp=_timestamp(span.start_ns),
+        timestamp=timestamp(span.start_ns),
         category_profile=reading.start_profile or None,
         data=reading.start_data,
         metadata={**_others(span, reading), **reading.start_metadata} or None,
     )
-    end = _line(
+    end = line(
         **same,
         scope_category="end",
-        timestamp=_timestamp(max(span.end_ns, span.start_ns)),
+        timestamp=timestamp(max(span.end_ns, span.start_ns)),
         category_profile=reading.end_profile or None,
         data=reading.end_data,
         metadata={**_outcome(span), **reading.end_metadata},
@@ -124,10 +124,11 @@ def _mark(copy: dict[str, Any], scope: UUID, root: str | None, number: int, even
         "metadata": None,
     }
     fixed = {"kind": "mark", "atof_version": "0.1", "category": None, "category_profile": None, "data_schema": None}
-    return _line(**copy, **fixed, **mark, propagation_root_uuid=root, timestamp=_timestamp(event.at_ns))
+    return line(**copy, **fixed, **mark, propagation_root_uuid=root, timestamp=timestamp(event.at_ns))
 
 
-def _timestamp(ns: int) -> str:
+def timestamp(ns: int) -> str:
+    """A time in ns since 1970 as ATOF writes it."""
     seconds, rest = divmod(ns, 1_000_000_000)
     try:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}+00:00"
@@ -135,5 +136,6 @@ def _timestamp(ns: int) -> str:
         return str(ns)  # which the record rejects, naming it
 
 
-def _line(**members: Any) -> bytes:
+def line(**members: Any) -> bytes:
+    """An event as a line."""
     return json.dumps(members, separators=(",", ":")).encode() + b"\n"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from relayweb.ingest.otlp.reading import Reading, mapping, numbered, parsed, string, text, without_none
+from relayweb.ingest.otlp.reading import Reading
 from relayweb.ingest.otlp.spans import Span
+from relayweb.recording.conventions.attributes import mapping, numbered, parsed, string, text, without_none
 
 _CATEGORIES = {
     "LLM": "llm",

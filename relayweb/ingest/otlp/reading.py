@@ -1,12 +1,13 @@
-"""What a span says, in ATOF's terms, and helpers to read it out of attributes."""
+"""What a span says, in ATOF's terms."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+
+from relayweb.recording.conventions.attributes import without_none
+from relayweb.recording.conventions.chat import Call
 
 
 class Reading(msgspec.Struct):
@@ -39,49 +40,12 @@ class Reading(msgspec.Struct):
             used=self.used | other.used,
         )
 
-
-def parsed(value: Any) -> Any:
-    """A value that instrumentations write as JSON text, as the value; other text as it is."""
-    if isinstance(value, str) and value[:1] in ("{", "["):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-    return value
-
-
-def mapping(value: Any) -> dict[str, Any]:
-    """An object, parsed if it is text; empty for anything else."""
-    found = parsed(value)
-    return dict(found) if isinstance(found, dict) else {}
-
-
-def items(value: Any) -> list[Any]:
-    """A list, parsed if it is text; empty for anything else."""
-    found = parsed(value)
-    return found if isinstance(found, list) else []
-
-
-def string(value: Any) -> str | None:
-    """Text that says something, else None."""
-    return value if isinstance(value, str) and value else None
-
-
-def text(value: Any) -> str:
-    """A value where the chat format wants text."""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def numbered(attributes: dict[str, Any], prefix: str) -> Iterator[dict[str, Any]]:
-    """The members of flattened lists: `prefix.0.role`, `prefix.1.role`, … in order, each without prefix and number."""
-    items: dict[int, dict[str, Any]] = {}
-    for key, value in attributes.items():
-        if key.startswith(prefix + "."):
-            number, _, member = key[len(prefix) + 1 :].partition(".")
-            if number.isdecimal() and member:
-                items.setdefault(int(number), {})[member] = value
-    return (items[number] for number in sorted(items))
-
-
-def without_none(members: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in members.items() if value is not None}
+    def tell(self, call: Call, *, first_chunk: Any = None) -> None:
+        """Make this the reading of a call. `first_chunk`: seconds until the first chunk."""
+        self.category = "llm"
+        self.start_data = {"content": call.request(), "headers": {}}
+        if call.answers or call.usage:
+            self.end_data = call.answer()
+        self.start_metadata["api_mode"] = self.end_metadata["api_mode"] = "chat_completions"
+        self.start_profile = without_none({"model_name": call.model})
+        self.end_profile = without_none({"model_name": call.model, "time_to_first_chunk": first_chunk})

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from relayweb.ingest.otlp.reading import Reading, items, mapping, parsed, string
+from relayweb.ingest.otlp.reading import Reading
 from relayweb.ingest.otlp.spans import Span, SpanEvent
+from relayweb.recording.conventions.attributes import items, mapping, parsed, string
 
 
 def read(span: Span) -> Reading | None:

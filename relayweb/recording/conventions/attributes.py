@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -39,7 +39,7 @@ def text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def numbered(attributes: dict[str, Any], prefix: str) -> Iterator[dict[str, Any]]:
+def numbered(attributes: Mapping[str, Any], prefix: str) -> Iterator[dict[str, Any]]:
     """The members of flattened lists: `prefix.0.role`, `prefix.1.role`, … in order, each without prefix and number."""
     items: dict[int, dict[str, Any]] = {}
     for key, value in attributes.items():

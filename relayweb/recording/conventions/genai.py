@@ -51,6 +51,11 @@ def tells_call(name: str | None) -> bool:
     return name in _TELLING
 
 
+def tells_message(name: str) -> bool:
+    """Whether an event of this name is one message of a request."""
+    return name in _ROLES
+
+
 def said_in(data: Any) -> dict[str, Any]:
     """What an event says, from the data of its mark: a span event's attributes, or attributes and body of a record."""
     data = as_map(data)
@@ -119,7 +124,8 @@ def lacks_answer(answer: Any) -> bool:
 
 def filled_request(body: Any, call: Call) -> Any:
     """A request body that lacks messages, with those of `call` and what else it says."""
-    return {**call.request(), **as_map(body)}
+    body = as_map(body)
+    return {**body, **{name: value for name, value in call.request().items() if not body.get(name)}}
 
 
 def filled_answer(answer: Any, call: Call) -> Any:

@@ -1,0 +1,208 @@
+"""OTLP log requests as plain records, and records as ATOF 0.1 marks.
+
+Follows opentelemetry-proto 1.x, `ExportLogsServiceRequest`. A record that names a span is a mark under that span's
+scope, whether the span has come or not. Records have no id: equal ones are one, so that sending twice does no harm.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from relayweb.ingest.otlp.dialects import session_of
+from relayweb.ingest.otlp.events import line, timestamp
+from relayweb.ingest.otlp.values import (
+    KeyValue,
+    Resource,
+    from_json_text,
+    from_protobuf_bytes,
+    json_attributes,
+    json_value,
+    protobuf_attributes,
+    protobuf_value,
+)
+from relayweb.recording.conventions import genai
+from relayweb.recording.copies import made_uuid, told_by_span
+
+
+class LogRecord(msgspec.Struct, frozen=True):
+    """One record. Ids are bytes, empty where none is told; times are ns since 1970, 0 where none is told."""
+
+    name: str
+    at_ns: int
+    observed_ns: int
+    severity: int
+    severity_text: str
+    body: Any
+    attributes: dict[str, Any]
+    trace_id: bytes = b""
+    span_id: bytes = b""
+    dropped: int = 0
+    """How many attributes the sender has left out."""
+    scope: str = ""
+    """Name of the instrumentation."""
+    resource: dict[str, Any] = {}
+
+
+def from_protobuf(data: bytes) -> list[LogRecord]:
+    """Read a request in protobuf. Raises BadRequest."""
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+    request = from_protobuf_bytes(ExportLogsServiceRequest.FromString, data, "log")
+    found: list[LogRecord] = []
+    for resource_logs in request.resource_logs:
+        resource = protobuf_attributes(resource_logs.resource.attributes)
+        found += [
+            LogRecord(
+                log.event_name,
+                log.time_unix_nano,
+                log.observed_time_unix_nano,
+                log.severity_number,
+                log.severity_text,
+                protobuf_value(log.body),
+                protobuf_attributes(log.attributes),
+                log.trace_id,
+                log.span_id,
+                log.dropped_attributes_count,
+                scope_logs.scope.name,
+                resource,
+            )
+            for scope_logs in resource_logs.scope_logs
+            for log in scope_logs.log_records
+        ]
+    return found
+
+
+class _LogRecord(msgspec.Struct, rename="camel"):
+    event_name: str = ""
+    time_unix_nano: int | str = 0
+    observed_time_unix_nano: int | str = 0
+    severity_number: int | str = 0
+    severity_text: str = ""
+    body: Any = None
+    attributes: list[KeyValue] = []
+    trace_id: str = ""
+    span_id: str = ""
+    dropped_attributes_count: int = 0
+
+
+class _Scope(msgspec.Struct):
+    name: str = ""
+
+
+class _ScopeLogs(msgspec.Struct, rename="camel"):
+    scope: _Scope | None = None
+    log_records: list[_LogRecord] = []
+
+
+class _ResourceLogs(msgspec.Struct, rename="camel"):
+    resource: Resource | None = None
+    scope_logs: list[_ScopeLogs] = []
+
+
+class _Request(msgspec.Struct, rename="camel"):
+    resource_logs: list[_ResourceLogs]
+
+
+_decode = msgspec.json.Decoder(_Request).decode
+
+
+def from_json(data: bytes) -> list[LogRecord]:
+    """Read a request in OTLP JSON. Raises BadRequest naming the place."""
+    return from_json_text(lambda text: list(_json_records(_decode(text))), data, "log")
+
+
+def _json_records(request: _Request) -> Iterator[LogRecord]:
+    for resource_logs in request.resource_logs:
+        resource = json_attributes(resource_logs.resource.attributes if resource_logs.resource else [])
+        for scope_logs in resource_logs.scope_logs:
+            scope = scope_logs.scope.name if scope_logs.scope else ""
+            for log in scope_logs.log_records:
+                yield LogRecord(
+                    log.event_name,
+                    int(log.time_unix_nano),
+                    int(log.observed_time_unix_nano),
+                    _severity(log.severity_number),
+                    log.severity_text,
+                    json_value(log.body or {}),
+                    json_attributes(log.attributes),
+                    bytes.fromhex(log.trace_id),
+                    bytes.fromhex(log.span_id),
+                    log.dropped_attributes_count,
+                    scope,
+                    resource,
+                )
+
+
+_SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+
+
+def _severity(number: int | str) -> int:
+    """A severity by its number, or by its name in the enumeration, such as `SEVERITY_NUMBER_WARN2`."""
+    if isinstance(number, str) and number.startswith("SEVERITY_NUMBER_"):
+        name = number.removeprefix("SEVERITY_NUMBER_").rstrip("234")
+        step = number[len("SEVERITY_NUMBER_") + len(name) :] or "1"
+        return 4 * _SEVERITIES.index(name) + int(step) if name in _SEVERITIES else 0
+    return int(number)
+
+
+# As ATOF ------------------------------------------------------------------------------------------------------------
+
+
+def event(log: LogRecord) -> bytes:
+    """A record as a mark: what a conversation says as its data, the log of a program as metadata."""
+    name = log.name or _named(log)
+    said = {"body": log.body, "attributes": log.attributes}
+    said = {member: value for member, value in said.items() if value not in (None, {})}
+    told = _told_of(log)
+    in_span = len(log.trace_id) == 16 and len(log.span_id) == 8 and log.span_id != bytes(8)
+    if not in_span:
+        told |= {k: v.hex() for k, v in (("trace_id", log.trace_id), ("span_id", log.span_id)) if v.strip(b"\0")}
+    is_told = genai.is_told(name)
+    return line(
+        **(told_by_span(log.trace_id, made=True, log=True) if in_span else {}),
+        kind="mark",
+        atof_version="0.1",
+        uuid=str(_identity(log)),
+        parent_uuid=str(made_uuid(log.trace_id, log.span_id)) if in_span else None,
+        propagation_root_uuid=None,
+        name=name,
+        category=None,
+        category_profile=None,
+        data_schema=None,
+        timestamp=timestamp(log.at_ns or log.observed_ns or time.time_ns()),
+        data=(said or None) if is_told else None,
+        # Of metadata any credential is masked; messages are left as they were said.
+        metadata=(told if is_told else {**told, **said}) or None,
+    )
+
+
+def _named(log: LogRecord) -> str:
+    """Events of SDKs before the field `event_name` tell their name in an attribute."""
+    named = log.attributes.get("event.name")
+    return named if isinstance(named, str) and named else "log"
+
+
+def _told_of(log: LogRecord) -> dict[str, Any]:
+    told = {
+        "service.name": log.resource.get("service.name"),
+        "scope.name": log.scope,
+        "session_id": session_of(log.attributes),
+        "severity": log.severity_text or (_SEVERITIES[(log.severity - 1) // 4] if 0 < log.severity < 25 else None),
+        "severity_number": log.severity,
+        "observed_ns": log.observed_ns,
+        "dropped_attributes": log.dropped,
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _identity(log: LogRecord) -> UUID:
+    members = {name: getattr(log, name) for name in log.__struct_fields__ if name not in ("trace_id", "span_id")}
+    said = log.trace_id + log.span_id + json.dumps(members, sort_keys=True).encode()
+    return UUID(bytes=sha256(said).digest()[:16], version=5)

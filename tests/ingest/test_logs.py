@@ -1,0 +1,343 @@
+"""Log records as instrumentations write them: what they tell of a call fills its request and answer, in any order."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
+
+from relayweb.ingest.otlp import logs
+from relayweb.ingest.otlp.events import events
+from relayweb.ingest.otlp.logs import LogRecord, event, from_json, from_protobuf
+from relayweb.ingest.otlp.values import BadRequest
+from relayweb.recording import bodies, integrity, search_index
+from relayweb.recording.copies import RunRecorder, made_uuid
+from relayweb.recording.models import Event, Scope
+from relayweb.recording.recorder import Line
+from relayweb.recording.tables import Tables
+from tests.ingest.test_otlp import SPAN, TRACE, span
+from tests.recording.test_any_order import any_stream, cut, differences, empty, snapshot
+
+CALL = made_uuid(TRACE, SPAN)
+AT = 1767225600_200000000
+
+
+def log(name: str, at: int = 0, **members: Any) -> LogRecord:
+    known = {"observed_ns": AT + at + 5, "severity": 9, "severity_text": "", "body": None, "attributes": {}}
+    return LogRecord(**{"name": name, "at_ns": AT + at, "trace_id": TRACE, "span_id": SPAN, **known, **members})
+
+
+def chat(**more: Any) -> list[bytes]:
+    """The span of a call as an instrumentation writes it that keeps contents out of spans."""
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "gpt-5",
+        "gen_ai.usage.input_tokens": 20,
+        "gen_ai.usage.output_tokens": 3,
+        "gen_ai.response.finish_reasons": ["stop"],
+    }
+    return events(span({**attributes, **more}, parent_id=b"parent-1"))
+
+
+QUESTION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is the capital of Peru?"}]
+ANSWER = {"role": "assistant", "content": "Lima"}
+
+PARTS = [{"role": "user", "parts": [{"type": "text", "content": "What is the capital of Peru?"}]}]
+SAID = [{"role": "assistant", "parts": [{"type": "text", "content": "Lima"}], "finish_reason": "stop"}]
+DETAILS = {
+    "gen_ai.system_instructions": [{"type": "text", "content": "Be brief."}],
+    "gen_ai.input.messages": PARTS,
+    "gen_ai.output.messages": SAID,
+}
+DIALECTS = {
+    "a message each": [
+        log("gen_ai.system.message", 1, body={"content": "Be brief."}),
+        log("gen_ai.user.message", 2, body={"content": "What is the capital of Peru?"}),
+        log("gen_ai.choice", 9, body={"index": 0, "finish_reason": "stop", "message": {"content": "Lima"}}),
+    ],
+    "named by an attribute": [
+        log("", 1, body={"content": "Be brief."}, attributes={"event.name": "gen_ai.system.message"}),
+        log("", 2, body={"content": QUESTION[1]["content"]}, attributes={"event.name": "gen_ai.user.message"}),
+        log("", 9, body={"message": ANSWER, "index": 0}, attributes={"event.name": "gen_ai.choice"}),
+    ],
+    "all in one": [log("gen_ai.client.inference.operation.details", 9, attributes=DETAILS)],
+    "all in one, as text": [
+        log(
+            "gen_ai.client.inference.operation.details",
+            9,
+            attributes={name: json.dumps(value) for name, value in DETAILS.items()},
+        )
+    ],
+    "all in one, as the body": [log("gen_ai.client.inference.operation.details", 9, body=DETAILS)],
+    "as Azure writes it": [
+        log("gen_ai.system.message", 1, attributes={"gen_ai.event.content": '{"role":"system","content":"Be brief."}'}),
+        log("gen_ai.user.message", 2, attributes={"gen_ai.event.content": json.dumps(QUESTION[1])}),
+        log("gen_ai.choice", 9, attributes={"gen_ai.event.content": '{"message":{"content":"Lima"},"index":0}'}),
+    ],
+}
+
+
+def record(*batches: list[bytes], restart: bool = False) -> None:
+    empty()
+    recorder = RunRecorder(Tables(connection))
+    for batch in batches:
+        if restart:
+            recorder = RunRecorder(Tables(connection))
+        lines = [Line(text, 0) for text in batch]
+        recorder.record(lines)
+        assert not [line.error for line in lines if line.error]
+    recorder.sweep(10**16, 1, 0)
+
+
+def asked(uuid: UUID = CALL) -> Any:
+    found = bodies.request(uuid)
+    assert found is not None
+    return json.loads(found["request"] or b"null")
+
+
+def answered(uuid: UUID = CALL) -> Any:
+    found = bodies.response(uuid)
+    assert found is not None
+    return json.loads(found["response"] or b"null")
+
+
+def call() -> Scope:
+    return Scope.objects.get(uuid=CALL)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("late", [True, False])
+def test_what_log_records_tell_of_a_call_is_its_request_and_answer(dialect: str, late: bool) -> None:
+    told = [event(record) for record in DIALECTS[dialect]]
+    record(*((chat(), told) if late else (told, chat())))
+    assert asked() == {"model": "gpt-5", "messages": QUESTION}
+    found = answered()
+    assert found["choices"] == [{"index": 0, "message": ANSWER, "finish_reason": "stop"}]
+    assert found["usage"]["total_tokens"] == 23
+    assert (call().asked, call().total_tokens, call().status) == (QUESTION[1]["content"], 23, "ok")
+    assert not list(integrity.problems())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_tool_calls_and_their_results_are_told_too() -> None:
+    wanted = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "map"}'}}
+    told = [
+        log("gen_ai.user.message", 1, body={"content": "Where?"}),
+        log("gen_ai.assistant.message", 2, body={"tool_calls": [wanted]}),
+        log("gen_ai.tool.message", 3, body={"id": "c1", "content": "here"}),
+        log("gen_ai.choice", 4, body={"finish_reason": "tool_calls", "message": {"tool_calls": [wanted]}}),
+    ]
+    record(chat(), [event(record) for record in told])
+    assert asked()["messages"] == [
+        {"role": "user", "content": "Where?"},
+        {"role": "assistant", "content": None, "tool_calls": [wanted]},
+        {"role": "tool", "content": "here", "tool_call_id": "c1"},
+    ]
+    assert answered()["choices"][0]["message"]["tool_calls"] == [wanted]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_the_span_tells_goes_before_what_log_records_tell() -> None:
+    own = chat(**{"gen_ai.input.messages": json.dumps([{"role": "user", "content": "from the span"}])})
+    record([event(r) for r in DIALECTS["all in one"]], own)
+    assert [m["content"] for m in asked()["messages"]] == ["from the span"]
+    assert call().asked == "from the span"
+    assert answered()["choices"][0]["message"] == ANSWER
+
+
+@pytest.mark.django_db(transaction=True)
+@any_stream
+@given(st.sampled_from(sorted(DIALECTS)), st.randoms(use_true_random=False), st.booleans())
+def test_order_repetition_and_batches_make_no_difference(dialect: str, order: random.Random, restart: bool) -> None:
+    told = [*DIALECTS[dialect], log("gen_ai.evaluation.result", 20, attributes={"gen_ai.evaluation.name": "good"})]
+    told += [log("app", 3, body="a line"), log("app", 3, body="a line", span_id=b"parent-1"), log("x", span_id=b"")]
+    around = events(span({}, span_id=b"parent-1", name="around"))
+    lines = [event(r) for r in told] + around + chat()
+    record(lines)
+    want, wanted = snapshot(), (asked(), answered())
+    again = lines + [line for line in lines if order.random() < 0.4]
+    order.shuffle(again)
+    record(*cut(again, order), restart=restart)
+    assert not differences(want, snapshot())
+    assert (asked(), answered()) == wanted
+    turn = Scope.objects.get(is_turn=True)
+    assert (turn.name, turn.asked, turn.attempts) == ("around", QUESTION[1]["content"], 1)
+    assert Event.objects.count() == len(lines)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_message_is_found_once_a_call_and_where_it_was_said() -> None:
+    other = {"span_id": b"other-id"}
+    later = [event(log(r.name, 100 + r.at_ns - AT, body=r.body, **other)) for r in DIALECTS["a message each"]]
+    later.append(event(log("gen_ai.user.message", 103, body={"content": "And of Chile?"}, **other)))
+    record([event(r) for r in DIALECTS["a message each"]], later)
+    while search_index.catch_up():
+        pass
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM recording_mention WHERE scope_uuid = %s", [search_index.as_parameter(CALL)]
+        )
+        assert cursor.fetchone() == (3,)
+        other_call = search_index.as_parameter(made_uuid(TRACE, b"other-id"))
+        cursor.execute("SELECT count(*) FROM recording_mention WHERE scope_uuid = %s", [other_call])
+        assert cursor.fetchone() == (2,)  # its own question, and its answer
+
+
+def test_a_record_is_a_mark_under_its_span_and_the_same_one_when_sent_again() -> None:
+    first, again = (json.loads(event(log("gen_ai.choice", body={"index": 0}))) for _ in range(2))
+    assert first == again
+    assert (first["kind"], first["parent_uuid"]) == ("mark", str(CALL))
+    assert first["timestamp"] == "2026-01-01T00:00:00.200000000+00:00"
+    others = [log("gen_ai.choice", body={"index": 1}), log("gen_ai.choice", 1, body={"index": 0})]
+    others.append(log("gen_ai.choice", body={"index": 0}, resource={"service.instance.id": "2"}))
+    assert len({first["uuid"], *(json.loads(event(other))["uuid"] for other in others)}) == 4
+
+
+def test_nothing_of_a_record_is_lost() -> None:
+    found = json.loads(
+        event(
+            log(
+                "shop.sold",
+                severity=13,
+                body={"what": ["tea", 1.5, None]},
+                attributes={"session.id": "s-1", "n": 2**62},
+                scope="shop.till",
+                dropped=2,
+                resource={"service.name": "shop", "host.name": "a"},
+            )
+        )
+    )
+    assert found["metadata"] == {
+        "service.name": "shop",
+        "scope.name": "shop.till",
+        "session_id": "s-1",
+        "severity": "WARN",
+        "severity_number": 13,
+        "observed_ns": AT + 5,
+        "dropped_attributes": 2,
+        "body": {"what": ["tea", 1.5, None]},
+        "attributes": {"session.id": "s-1", "n": 2**62},
+    }
+
+
+def test_records_without_a_span_or_without_a_time_are_marks_too() -> None:
+    alone = json.loads(event(log("", span_id=b"", at_ns=0, body="hello")))
+    assert (alone["name"], alone["parent_uuid"], alone["metadata"]["trace_id"]) == ("log", None, TRACE.hex())
+    assert alone["timestamp"] == "2026-01-01T00:00:00.200000005+00:00"
+    nothing = json.loads(event(LogRecord("", 0, 0, 0, "", None, {})))
+    assert nothing["metadata"] is None and nothing["timestamp"] > "2026-01-01"
+
+
+IN_PROTOBUF = ExportLogsServiceRequest()
+_of = IN_PROTOBUF.resource_logs.add()
+_of.resource.attributes.add(key="service.name", value=AnyValue(string_value="shop"))
+_of = _of.scope_logs.add()
+_of.scope.name = "till"
+_of.log_records.add(
+    event_name="gen_ai.choice",
+    time_unix_nano=AT,
+    observed_time_unix_nano=AT + 1,
+    severity_number=17,
+    severity_text="ERR",
+    trace_id=TRACE,
+    span_id=SPAN,
+    dropped_attributes_count=1,
+    body=AnyValue(
+        kvlist_value=KeyValueList(
+            values=[
+                KeyValue(key="index", value=AnyValue(int_value=0)),
+                KeyValue(key="tags", value=AnyValue(array_value=ArrayValue(values=[AnyValue(bool_value=True)]))),
+            ]
+        )
+    ),
+    attributes=[KeyValue(key="gen_ai.system", value=AnyValue(string_value="openai"))],
+)
+IN_JSON = {
+    "resourceLogs": [
+        {
+            "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]},
+            "scopeLogs": [
+                {
+                    "scope": {"name": "till"},
+                    "logRecords": [
+                        {
+                            "eventName": "gen_ai.choice",
+                            "timeUnixNano": str(AT),
+                            "observedTimeUnixNano": str(AT + 1),
+                            "severityNumber": "SEVERITY_NUMBER_ERROR",
+                            "severityText": "ERR",
+                            "traceId": TRACE.hex(),
+                            "spanId": SPAN.hex(),
+                            "droppedAttributesCount": 1,
+                            "body": {
+                                "kvlistValue": {
+                                    "values": [
+                                        {"key": "index", "value": {"intValue": "0"}},
+                                        {"key": "tags", "value": {"arrayValue": {"values": [{"boolValue": True}]}}},
+                                    ]
+                                }
+                            },
+                            "attributes": [{"key": "gen_ai.system", "value": {"stringValue": "openai"}}],
+                        }
+                    ],
+                }
+            ],
+        }
+    ]
+}
+
+
+def test_protobuf_and_json_read_the_same() -> None:
+    (found,) = from_protobuf(IN_PROTOBUF.SerializeToString())
+    assert found == LogRecord(
+        "gen_ai.choice",
+        AT,
+        AT + 1,
+        17,
+        "ERR",
+        {"index": 0, "tags": [True]},
+        {"gen_ai.system": "openai"},
+        TRACE,
+        SPAN,
+        1,
+        "till",
+        {"service.name": "shop"},
+    )
+    assert from_json(json.dumps(IN_JSON).encode()) == [found]
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(0, "UNSPECIFIED"), (1, "TRACE"), (4, "TRACE4"), (9, "INFO"), (14, "WARN2"), (24, "FATAL4")],
+)
+def test_severities_may_be_told_by_name(number: int, name: str) -> None:
+    assert logs._severity(f"SEVERITY_NUMBER_{name}") == number == logs._severity(number)
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b"[]", b"\xff", b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"traceId":"zz"}]}]}]}']
+)
+def test_what_is_no_log_request_is_told(body: bytes) -> None:
+    with pytest.raises(BadRequest, match="OTLP log request in JSON"):
+        from_json(body)
+
+
+@any_stream
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    for read in (from_json, from_protobuf):
+        try:
+            found = read(data)
+        except BadRequest:
+            continue
+        for record in found:
+            json.loads(event(record))
