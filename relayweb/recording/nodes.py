@@ -126,12 +126,14 @@ class Node(msgspec.Struct, eq=False, gc=False):
     root: bytes | None = None
     new: bool = False
     revived: bool = False
-    """Whether `end`, `stream`, `failed`, `heard` and `first_chunk_us` say all that is on record."""
+    """Whether `end`, `stream`, `failed`, `heard…` and `first_chunk_us` say all that is on record."""
     end: EndFacts | None = None
     stream: Stream | None = None
     failed: tuple[int, bytes, ErrorFacts] | None = None
     heard: tuple[int, int, str] | None = None
     """The last thing a user said, as marks tell it: time in ns, number, text."""
+    heard_finish: tuple[int, int, str] | None = None
+    """Likewise the finish reason."""
     first_chunk_us: int | None = None
     told_session: str | None = None
     told_turn: str | None = None

@@ -12,6 +12,8 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
+import msgspec
+
 from adapters import marks
 from relayweb.recording import facts, pricing
 from relayweb.recording.atof import NULL, START, Parsed, as_dict
@@ -20,6 +22,7 @@ from relayweb.recording.conventions import (
     Stream,
     asked_text,
     clean,
+    finish_reason,
     genai,
     guess_api_mode,
     read_block,
@@ -184,6 +187,8 @@ class Projection(Linking):
         if node.start_seq is not None and node.start_seq == node.end_seq:  # blocked before it began
             return
         end = node.end
+        if end is not None and end.finish_reason is None and node.heard_finish is not None:
+            end = msgspec.structs.replace(end, finish_reason=node.heard_finish[2])
         told = settle(end, node.stream, node.failed[2] if node.failed else None, streaming=bool(node.streaming))
         node.status, node.outcome = told.status, end.outcome if end else None
         node.finish_reason, node.stream_finish_reason = told.finish_reason, told.stream_finish_reason
@@ -267,13 +272,16 @@ class Projection(Linking):
             scope.failed = told
 
     def hear(self, scope: Node, event: Parsed, seq: int) -> None:
-        """What a user said, where log records tell it; the last thing counts."""
-        name = event.envelope.name
-        if name is None or not genai.tells_call(name) or (scope.heard and scope.heard[:2] > (event.at_ns, seq)):
+        """What log records tell of a call: what a user said last, and why the answer ended."""
+        name, at = event.envelope.name, (event.at_ns, seq)
+        if name is None or not genai.tells_call(name):
             return
         call = genai.read_call({}, [(name, genai.said_in(as_dict(event.envelope.data)))])
-        if asked := asked_text({"messages": call.messages}):
-            scope.heard = event.at_ns, seq, asked
+        asked, finish = asked_text({"messages": call.messages}), finish_reason(call.answer())
+        if asked and (scope.heard is None or at > scope.heard[:2]):
+            scope.heard = *at, asked
+        if finish and (scope.heard_finish is None or at > scope.heard_finish[:2]):
+            scope.heard_finish = *at, finish
 
     def _blocked(self, event: Parsed, seq: int, arrived_us: int) -> None:
         """A call that never began is an attempt of its own, told by one mark."""

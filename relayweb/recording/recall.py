@@ -54,7 +54,7 @@ class Recall(Projection):
 
     def _retell_marks(self, scope: Node) -> None:
         """Count the marks of a scope again: one of them has been displaced by another."""
-        scope.own_rewrites, scope.failed, scope.heard = 0, None, None
+        scope.own_rewrites, scope.failed, scope.heard, scope.heard_finish = 0, None, None, None
         self.untell(scope)
         for event, seq in self._marks_of({scope.uuid}):
             self.mark_of(scope, event, seq, 0)

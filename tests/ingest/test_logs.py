@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 from relayweb.ingest.otlp import logs
 from relayweb.ingest.otlp.events import events
 from relayweb.ingest.otlp.logs import LogRecord, event, from_json, from_protobuf
+from relayweb.ingest.otlp.spans import from_protobuf as spans_from_protobuf
 from relayweb.ingest.otlp.values import BadRequest
 from relayweb.recording import bodies, integrity, search_index
 from relayweb.recording.copies import RunRecorder, made_uuid
@@ -128,6 +130,30 @@ def test_what_log_records_tell_of_a_call_is_its_request_and_answer(dialect: str,
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("kind", ["messages", "details"])
+@pytest.mark.parametrize("first", ["logs", "traces"])
+def test_what_a_real_instrumentation_sends_comes_together(kind: str, first: str) -> None:
+    """What opentelemetry-instrumentation-openai-v2 2.4b0 sent of two calls of the demo upstream, the second streamed,
+    in a span "a turn": as one event for each message, or with `gen_ai_latest_experimental` as one for each call."""
+    captures = Path(__file__).parent / "captures"
+    told = [event(r) for r in from_protobuf((captures / f"openai-v2-{kind}.logs.pb").read_bytes())]
+    spans = spans_from_protobuf((captures / f"openai-v2-{kind}.traces.pb").read_bytes())
+    lines = [line for found in spans for line in events(found)]
+    record(*((told, lines) if first == "logs" else (lines, told)))
+    one, two = Scope.objects.filter(role="attempt").order_by("start_us")
+    assert [m["content"] for m in asked(one.uuid)["messages"]] == ["Be brief.", "What is the capital of Peru?"]
+    assert [m["role"] for m in asked(two.uuid)["messages"]] == ["system", "user", "assistant", "user"]
+    for attempt, question in ((one, "What is the capital of Peru?"), (two, "And of Chile?")):
+        (choice,) = answered(attempt.uuid)["choices"]
+        assert choice["message"]["content"].startswith("**Cause.** Since `payments`")
+        assert choice["finish_reason"] == attempt.finish_reason == "stop"
+        assert (attempt.asked, attempt.status, attempt.flags & Scope.Flag.UNFINISHED_STREAM) == (question, "ok", 0)
+    turn = Scope.objects.get(is_turn=True)
+    assert (turn.name, turn.asked, turn.attempts) == ("a turn", one.asked, 2)
+    assert not list(integrity.problems())
+
+
+@pytest.mark.django_db(transaction=True)
 def test_tool_calls_and_their_results_are_told_too() -> None:
     wanted = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "map"}'}}
     told = [
@@ -143,6 +169,17 @@ def test_tool_calls_and_their_results_are_told_too() -> None:
         {"role": "tool", "content": "here", "tool_call_id": "c1"},
     ]
     assert answered()["choices"][0]["message"]["tool_calls"] == [wanted]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_why_an_answer_ended_is_told_too() -> None:
+    told = [
+        log("gen_ai.choice", 8, body={"index": 0, "finish_reason": "length", "message": {"content": "Li"}}),
+        log("gen_ai.choice", 9, body={"index": 1, "finish_reason": "stop", "message": {"content": "Lima"}}),
+    ]
+    record(chat(**{"gen_ai.response.finish_reasons": None, "gen_ai.request.stream": True}), [event(r) for r in told])
+    assert [choice["finish_reason"] for choice in answered()["choices"]] == ["length", "stop"]
+    assert (call().finish_reason, call().flags & Scope.Flag.UNFINISHED_STREAM) == ("stop", 0)
 
 
 @pytest.mark.django_db(transaction=True)
