@@ -45,7 +45,9 @@ class Balancer:
         await asyncio.gather(*others, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        with contextlib.suppress(
+            OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError
+        ):
             try:
                 head = await reader.readuntil(b"\r\n\r\n")
                 if not _UPGRADE.search(head):  # one request a connection, so that the next one goes elsewhere
@@ -73,9 +75,10 @@ class Balancer:
             up_writer.close()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        for _ in self.ports:
-            port = self.ports[self._next % len(self.ports)]
-            self._next += 1
+        first = self._next
+        self._next += 1
+        for k in range(len(self.ports)):  # each is tried, whatever other requests do meanwhile
+            port = self.ports[(first + k) % len(self.ports)]
             with contextlib.suppress(OSError):
                 found = await asyncio.open_connection("127.0.0.1", port)
                 self.served[port] += 1

@@ -4,6 +4,19 @@
 const DEAD_AFTER = 15_000; // ms without a frame: the server sends an empty one every 5 s
 const BUFFER = 400; // frames kept while paused; beyond that the pause ends in a resync
 
+/** Whether a request has come to nobody, or to a process that died of something else meanwhile: then another answers. */
+export const unanswered = (answer) => !answer || [502, 503, 504].includes(answer.status);
+
+/** JSON from the server; null where none came: a process may die with a request in its hands. */
+export async function ask(url) {
+  try {
+    const answer = await fetch(url);
+    return answer.ok ? await answer.json() : null;
+  } catch {
+    return null;
+  }
+}
+
 export class Live {
   /**
    * @param {string} path for example "/live/turns/"

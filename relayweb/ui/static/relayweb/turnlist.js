@@ -1,7 +1,7 @@
 // The live list: new turns wait behind a pill (or come in at once when following), shown rows change in place,
 // and the peek follows the selected row. The server draws every row; this only asks which ones and puts them where they go.
 import { ages } from "./ages.js";
-import { bindChip, Live } from "./live.js";
+import { bindChip, Live, unanswered } from "./live.js";
 import { brush, moment } from "./brush.js";
 import { toast, typing } from "./shell.js";
 
@@ -82,6 +82,7 @@ class TurnList {
     const began = performance.now();
     try {
       const answer = await fetch(`${this.main.dataset.rows}?${query}`, { headers: { "x-requested-with": "fetch" } });
+      if (unanswered(answer)) throw new Error("nobody answered");
       if (answer.ok) this.place(uuids, await answer.text());
     } catch {
       for (const uuid of uuids) this.changed.add(uuid);
@@ -253,8 +254,9 @@ function remember(uuid) {
 
 // ---- The page as a whole ----
 async function swapMain(url) {
-  const answer = await fetch(url, { headers: { "x-requested-with": "fetch" } });
-  if (!answer.ok) return;
+  const answer = await fetch(url, { headers: { "x-requested-with": "fetch" } }).catch(() => null);
+  if (unanswered(answer)) setTimeout(() => location.href.endsWith(url) && swapMain(url), 1000);
+  if (!answer?.ok) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const fresh = page.getElementById("main");
   document.getElementById("main").replaceWith(fresh);

@@ -1,10 +1,12 @@
 // The inspector: fragments made by the server, one for each scope, tab and form. Here is only what moves: loading, replay, live text.
 import { span } from "../format.js";
+import { unanswered } from "../live.js";
 import { Growing } from "./growing.js";
 import { element } from "./tree.js";
 import "./strip.js";
 
 const KEEP = 24; // fragments kept, so that going back is instant
+const UNANSWERED = Symbol("unanswered");
 
 export class Inspector {
   /** @param host the pane @param {{url: (uuid: string) => string, model, stream: (uuid: string) => Promise<object|null>, state: object, changed: () => void}} page */
@@ -23,6 +25,7 @@ export class Inspector {
 
   async renew({ keepScroll = false } = {}) {
     const { state } = this.page;
+    clearTimeout(this.again);
     this.stopReplay();
     if (!state.s) return;
     const query = new URLSearchParams();
@@ -32,7 +35,15 @@ export class Inspector {
     this.host.setAttribute("aria-busy", "true");
     const html = this.cache.get(url) ?? (await this.fetch(url));
     if (this.url !== url || html === null) return;
-    this.put(html, keepScroll);
+    if (html !== UNANSWERED) {
+      this.tries = 0;
+      this.put(html, keepScroll);
+      return;
+    }
+    // What is shown stays until there is an answer.
+    if (!keepScroll) this.put(this.failure("The server did not answer.", "Nothing is lost: this page asks again until it does."), false);
+    this.tries = (this.tries ?? 0) + 1;
+    this.again = setTimeout(() => this.show({ keepScroll: true }), Math.min(10_000, 250 * 2 ** this.tries));
   }
 
   async fetch(url) {
@@ -44,6 +55,7 @@ export class Inspector {
         location.reload();
         return null;
       }
+      if (unanswered(answer)) return UNANSWERED;
       if (!answer.ok) return this.failure(`The server answered ${answer.status}.`, answer.status === 404 ? "This scope is not on record; it may have been pruned." : "The fault is written in its log. Nothing recorded is lost.");
       const html = await answer.text();
       if (answer.ok && answer.headers.get("x-final") === "1") {
@@ -52,8 +64,7 @@ export class Inspector {
       }
       return html;
     } catch (error) {
-      if (error.name === "AbortError") return null;
-      return this.failure("The server did not answer.", "Nothing is lost: choose the scope again when it is back.");
+      return error.name === "AbortError" ? null : UNANSWERED;
     }
   }
 

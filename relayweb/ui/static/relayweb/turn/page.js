@@ -1,6 +1,6 @@
 // The turn page: one model, four views of it, one selection, and all of it in the URL.
 import { span } from "../format.js";
-import { Live, bindChip } from "../live.js";
+import { ask, Live, bindChip } from "../live.js";
 import { typing } from "../shell.js";
 import { splitters } from "../splitters.js";
 import { Head } from "./head.js";
@@ -53,10 +53,8 @@ async function load(nodes) {
   for (const i of fresh) asked.add(i);
   try {
     const query = new URLSearchParams({ attempt: fresh.map((i) => model.col.uuid[i]).join(",") });
-    const answer = await fetch(`${chunksUrl}?${query}`);
-    if (!answer.ok) return;
-    const frame = await answer.json();
-    spread(model.apply({ chunks: frame.chunks }));
+    const frame = await ask(`${chunksUrl}?${query}`);
+    if (frame) spread(model.apply({ chunks: frame.chunks }));
   } finally {
     for (const i of fresh) asked.delete(i);
   }
@@ -64,9 +62,9 @@ async function load(nodes) {
 
 /** Learns what some tools were called with; false where nothing came. */
 async function hint(tools) {
-  const answer = await fetch(`${hintsUrl}?${new URLSearchParams({ scope: tools.join(",") })}`).catch(() => null);
-  if (!answer?.ok) return false;
-  for (const [tool, words] of Object.entries((await answer.json()).hints)) model.hints.set(tool, words);
+  const told = await ask(`${hintsUrl}?${new URLSearchParams({ scope: tools.join(",") })}`);
+  if (!told) return false;
+  for (const [tool, words] of Object.entries(told.hints)) model.hints.set(tool, words);
   return true;
 }
 
@@ -82,10 +80,8 @@ async function stream(attempt) {
 }
 
 async function texts(attempt) {
-  const answer = await fetch(`${chunksUrl}?${new URLSearchParams({ attempt, text: "1" })}`);
-  if (!answer.ok) return [];
-  const { chunks } = await answer.json();
-  return chunks.text.map((text, k) => ({ text, kind: chunks.kind[k] }));
+  const told = await ask(`${chunksUrl}?${new URLSearchParams({ attempt, text: "1" })}`);
+  return told?.chunks.text.map((text, k) => ({ text, kind: told.chunks.kind[k] })) ?? [];
 }
 
 /** Tells the views what a frame changed. */
@@ -419,9 +415,12 @@ function watchPanes() {
 }
 
 async function start() {
-  const answer = await fetch(frameUrl);
-  if (!answer.ok) throw new Error(`the turn did not load: ${answer.status}`);
-  const frame = await answer.json();
+  let frame = await ask(frameUrl);
+  for (let wait = 250; !frame && wait <= 4000; wait *= 2) {
+    await new Promise((over) => setTimeout(over, wait));
+    frame = await ask(frameUrl);
+  }
+  if (!frame) throw new Error("the server does not answer");
   model.apply(frame);
   timeline.bind(model, { now, load });
   tree.bind(model, { now, hint });
