@@ -85,6 +85,14 @@ def trace(token: str) -> dict[str, Any]:
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": [span]}]}]}
 
 
+def log(token: str) -> dict[str, Any]:
+    """The same in the log of a program."""
+    listed = trace(token)["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["attributes"]
+    record = {"timeUnixNano": "1767225600000000000", "body": {"stringValue": " and ".join(LOOKS)}, "attributes": listed}
+    named = {**record, "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "b7ad6b7169203331", "eventName": "app"}
+    return {"resourceLogs": [{"scopeLogs": [{"logRecords": [record, named]}]}]}
+
+
 class Scene:
     """A served installation, what came out of it, and the tokens that must not."""
 
@@ -113,6 +121,7 @@ def send(scene: Scene) -> None:
             socket.send(json.dumps(event))
     bearer = {"authorization": f"Bearer {ingest}"}
     scene.keep("otlp", httpx2.post(f"{url}/v1/traces", json=trace(scene.tokens["gateway"]), headers=bearer).content)
+    scene.keep("logs", httpx2.post(f"{url}/v1/logs", json=log(scene.tokens["gateway"]), headers=bearer).content)
     imported = b"".join(json.dumps(event).encode() + b"\n" for event in events("imported"))
     done = scene.served.run("import", "-", stdin=imported)
     scene.keep("import", done.stdout + done.stderr)

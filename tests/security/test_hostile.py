@@ -69,7 +69,7 @@ def zeros(coding: str, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
-@pytest.mark.parametrize("path", ["/ingest/atof", "/v1/traces"])
+@pytest.mark.parametrize("path", ["/ingest/atof", "/v1/traces", "/v1/logs"])
 def test_a_decompression_bomb_is_refused_with_the_limit(served: Served, coding: str, path: str) -> None:
     kind = "application/x-ndjson" if path == "/ingest/atof" else "application/json"
     answer = post(served, zeros(coding, 400 * MIB), path, content_encoding=coding, content_type=kind)
@@ -282,7 +282,7 @@ def test_a_deep_request_passes_the_gateway_and_harms_nobody(served: Served) -> N
 
 def test_request_bodies_need_a_token_before_they_are_read(served: Served) -> None:
     port = int(served.url.rsplit(":", 1)[1])
-    for path in ("/ingest/atof", "/v1/traces", "/gw/demo/v1/chat/completions"):
+    for path in ("/ingest/atof", "/v1/traces", "/v1/logs", "/v1/metrics", "/gw/demo/v1/chat/completions"):
         with socket.create_connection(("127.0.0.1", port), timeout=10) as one:
             head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\n"
             one.sendall(head.encode())
@@ -311,7 +311,7 @@ def mutated(cuts: list[tuple[int, bytes]]) -> bytes:
     return bytes(data)
 
 
-@given(BODIES, st.sampled_from(list(CODINGS)), st.sampled_from(["/ingest/atof", "/v1/traces"]), st.booleans())
+@given(BODIES, st.sampled_from(list(CODINGS)), st.sampled_from(["/ingest/atof", "/v1/traces", "/v1/logs"]), st.booleans())
 @settings(max_examples=150, suppress_health_check=list(HealthCheck))
 def test_any_body_at_a_door_gets_an_answer_that_is_no_fault_of_ours(
     served: Served, data: bytes, coding: str, path: str, as_json: bool
