@@ -14,5 +14,6 @@ urlpatterns: list[URLPattern] = [
     path("turns/<uuid:turn>/download/<str:form>/", downloads.turn, name="turn-download"),
     path("turns/<uuid:turn>/scopes/<str:scope>/", turn_views.inspect, name="turn-scope"),
     path("turns/<uuid:turn>/scopes/<str:scope>/value/", turn_views.value, name="turn-value"),
+    path("turns/<uuid:turn>/scopes/<str:scope>/again/<str:form>/", turn_views.again, name="turn-again"),
     path("turns/<uuid:turn>/scopes/<str:scope>/chunks/", turn_views.chunk_table, name="turn-chunk-table"),
 ]

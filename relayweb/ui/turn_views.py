@@ -17,9 +17,10 @@ from django.utils.cache import patch_cache_control
 from relayweb.live import frames
 from relayweb.live.source import turn_frame
 from relayweb.recording import queries
+from relayweb.ui.inspect import again as sending
 from relayweb.ui.inspect import fragments, jsonview
 from relayweb.ui.inspect import transcript as talk
-from relayweb.ui.inspect.messages import PICTURES
+from relayweb.ui.inspect.parts import PICTURES
 from relayweb.ui.inspect.subject import Subject
 from relayweb.ui.shown import render
 
@@ -29,7 +30,7 @@ SPANS = 200
 """Rows on a page of the table of spans."""
 LOADED_AT_ONCE = 40
 """Attempts whose chunks one request may ask for."""
-PARTS = {("request", "messages"): "turns/turn_messages.html", ("raw", "events"): "turns/turn_tab_raw.html"}
+PARTS = {("request", "messages"): "turns/turn_history.html", ("raw", "events"): "turns/turn_tab_raw.html"}
 """What `?part=` asks for instead of the whole inspector."""
 
 
@@ -159,7 +160,20 @@ def value(request: HttpRequest, turn: UUID, scope: str) -> HttpResponse:
         raise Http404("nothing is recorded at this place") from None
     if request.GET.get("as") == "image":
         return _picture(found)
-    text = found if isinstance(found, str) else jsonview.dump(found, indent=2)
+    return _plain(found if isinstance(found, str) else jsonview.dump(found, indent=2))
+
+
+@_viewer
+def again(request: HttpRequest, turn: UUID, scope: str, form: str) -> HttpResponse:
+    """What the provider got, as lines that send it once more."""
+    subject = _subject(turn, scope)
+    text = sending.again(subject.request.get("request"), subject.node.get("api_mode"), form)
+    if text is None:
+        raise Http404("no request that could be sent again is recorded here")
+    return _plain(text)
+
+
+def _plain(text: str) -> HttpResponse:
     answer = HttpResponse(text.encode("utf-8", "backslashreplace"), content_type="text/plain; charset=utf-8")
     answer["X-Content-Type-Options"] = "nosniff"
     return answer

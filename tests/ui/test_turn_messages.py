@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayweb.ui.inspect import jsonview, messages, pipeline, structure
+from relayweb.ui.inspect import jsonview, messages, parts, pipeline, structure
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -141,7 +141,7 @@ def test_markdown_can_do_nothing() -> None:
 
 def test_long_texts_are_cut_with_their_size() -> None:
     part = messages.response({"content": "x" * 50_000}).messages[0].parts[0]
-    assert part.cut and part.size == 50_000 and len(part.text) == messages.CUT and part.html is None
+    assert part.cut and part.size == 50_000 and len(part.text) == parts.CUT and part.html is None
 
 
 # ---- JSON as lines ----
@@ -297,6 +297,42 @@ def test_the_last_message_of_a_user_is_the_same_from_either_end(history: list[An
     texts = [json.dumps(item).encode() for item in history]
     said = [message for message in messages.request({"messages": history}).messages if message.role == "user"]
     assert messages.last_of("user", texts, "/messages") == (said[-1] if said else None)
+
+
+items = st.sampled_from(["function_call", "reasoning", "function_call_output", "x_call_output", "message"])
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries({"role": roles, "content": st.text(max_size=5)})
+        | st.fixed_dictionaries({"type": items, "output": st.text(max_size=3)})
+        | json_values,
+        max_size=30,
+    ),
+    st.sampled_from(["messages", "input"]),
+    st.none() | st.integers(0, 40),
+    st.integers(0, 40),
+)
+def test_a_stretch_of_a_history_is_a_stretch_of_its_messages(
+    history: list[Any], key: str, before: int | None, most: int
+) -> None:
+    body = {"system": "s", key: history}
+    whole = messages.request(body)
+    part = messages.request(body, before, most)
+    end = whole.count if before is None else min(before, whole.count)
+    assert whole.count == part.count == len(whole.messages)
+    assert part.messages == whole.messages[max(0, end - most) : end] and part.first == max(0, end - most)
+
+
+def test_no_message_holds_more_than_can_be_shown() -> None:
+    calls = [{"type": "function_call", "name": "f", "arguments": "{}", "call_id": str(n)} for n in range(2_000)]
+    body = messages.request({"input": calls})
+    assert body.count == 20 and sum(len(message.parts) for message in body.messages) == 2_000
+    body = messages.request({"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 2_000}]})
+    (message,) = body.messages
+    assert len(message.parts) == 501
+    assert message.parts[-1].title == "1500 more" and message.parts[-1].cut
+    assert message.parts[-1].pointer == "/messages/0/content"
 
 
 def test_a_long_history_is_not_read_for_its_last_message(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ from django.urls import reverse
 from bench._agent import Agent, lines
 from relayweb.intercepts.models import InterceptConfig
 from relayweb.recording.writer import Writer
-from relayweb.ui.inspect import fragments
+from relayweb.ui.inspect import again, fragments, parts
+from tests.recording.recorded import Talk
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -57,6 +58,7 @@ def routes(agent: Agent, attempt: str) -> list[str]:
         reverse("ui:turn-transcript", args=[turn]),
         reverse("ui:turn-scope", args=[turn, attempt]),
         reverse("ui:turn-value", args=[turn, attempt]) + "?of=request",
+        reverse("ui:turn-again", args=[turn, attempt, "curl"]),
         reverse("ui:turn-chunk-table", args=[turn, attempt]),
     ]
 
@@ -122,6 +124,78 @@ def test_odd_queries_get_the_nearest_sense(told: Any, viewer: Client, query: str
     answer = viewer.get(reverse("ui:turn-scope", args=[agent.turn, attempt]) + f"?{query}")
     assert answer.status_code == 200
     assert b"tablist" in answer.content
+
+
+def test_a_request_offers_the_lines_that_send_it_again(told: Any, viewer: Client) -> None:
+    agent, attempt = told
+    shown = viewer.get(reverse("ui:turn-scope", args=[agent.turn, attempt]) + "?tab=request").content.decode()
+    for form in again.FORMS:
+        url = reverse("ui:turn-again", args=[agent.turn, attempt, form])
+        assert url in shown
+        answer = viewer.get(url)
+        assert answer["content-type"] == "text/plain; charset=utf-8" and b"x" * 9_000 in answer.content
+    assert viewer.get(reverse("ui:turn-again", args=[agent.turn, attempt, "perl"])).status_code == 404
+
+
+def test_an_attempt_is_compared_with_the_one_before_it_of_its_call_or_of_the_call_before(viewer: Client) -> None:
+    talk = Talk()
+    calls = [
+        talk.call(start, start + 90, role=role)
+        for start, role in ((0, "primary"), (100, "auxiliary:title"), (200, "primary"))
+    ]
+    first = talk.attempt(calls[0], start=10, end=20, asks="one")
+    second = talk.attempt(calls[0], start=30, end=40, asks="one")
+    title = talk.attempt(calls[1], start=110, end=120, asks="name it")
+    last = talk.attempt(calls[2], start=210, end=220, asks="two")
+    talk.record()
+
+    def shown(attempt: str, query: str = "") -> str:
+        url = reverse("ui:turn-scope", args=[talk.turn, attempt])
+        return viewer.get(url + query).content.decode()
+
+    for attempt, before, name in ((second, first, "Attempt 1"), (last, second, "Call before")):
+        assert f'data-against="{before}"' in shown(attempt) and name in shown(attempt)
+        compared = shown(attempt, "?tab=rewrites&against=1")
+        assert f"{name} got" in compared and ("two" in compared) is (attempt == last)
+    assert "data-against" not in shown(first) and "data-against" not in shown(title)
+
+
+def test_a_long_history_is_read_from_its_end_some_messages_at_a_press(
+    viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Talk()
+    attempt = talk.attempt(talk.call())
+    history = [{"role": "user", "content": f"message number {n}."} for n in range(3_000)]
+    start = next(e for e in talk.events if e["uuid"] == attempt and e["scope_category"] == "start")
+    start["data"]["content"]["messages"] = history
+    talk.record()
+    read: list[Any] = []
+    real = parts.of_message
+    monkeypatch.setattr(parts, "of_message", lambda *args: read.append(args) or real(*args))
+    url = reverse("ui:turn-scope", args=[talk.turn, attempt])
+    page = viewer.get(url + "?tab=request").content.decode()
+    assert page.count("<article") == len(read) == 30 and "message number 2970." in page
+    assert "100 of 2\u202f970 earlier messages" in page and "before=2970" in page
+    read.clear()
+    page = viewer.get(url + "?tab=request&part=messages&before=2970").content.decode()
+    assert page.count("<article") == len(read) == 100 and "number 2870." in page and "before=2870" in page
+    assert "before=" not in viewer.get(url + "?tab=request&part=messages&before=60").content.decode()
+    read.clear()
+    for form in ("json", "raw"):
+        assert "3000" in viewer.get(url + f"?tab=request&form={form}").content.decode()
+    assert not read
+
+
+def test_a_call_of_which_only_figures_were_told_says_so(viewer: Client) -> None:
+    talk = Talk()
+    out = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
+    attempt = talk.attempt(talk.call(), out=out)
+    start = next(e for e in talk.events if e["uuid"] == attempt and e["scope_category"] == "start")
+    start["data"]["content"] = {"model": "m"}
+    talk.record()
+    for tab in ("request", "response"):
+        page = viewer.get(reverse("ui:turn-scope", args=[talk.turn, attempt]) + f"?tab={tab}").content.decode()
+        assert "What was said is not recorded" in page and "does not know this shape" not in page
 
 
 def test_a_cut_text_is_had_in_full_and_as_text(told: Any, viewer: Client) -> None:

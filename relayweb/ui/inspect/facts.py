@@ -82,7 +82,7 @@ def head(subject: Subject) -> dict[str, Any]:
         "badges": [b for b in badges if b],
         "ident": node.get("api_request_id") or "",
         "earlier": earlier,
-        "earlier_title": title(earlier) if earlier else "",
+        "earlier_name": subject.earlier_name if earlier else "",
     }
 
 

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from relayweb.intercepts.models import Revision
 from relayweb.recording import bodies
 from relayweb.ui import formats
-from relayweb.ui.inspect import facts, jsonview, messages, pipeline, streams, transcript
+from relayweb.ui.inspect import again, facts, jsonview, messages, pipeline, streams, transcript
 from relayweb.ui.inspect.subject import Subject
 from relayweb.ui.templatetags.relay import icon
 
@@ -22,6 +22,8 @@ Context = dict[str, Any]
 FORMS = ("pretty", "json", "raw")
 SHOWN_MESSAGES = 30
 """Messages at the end of a conversation that are shown before the earlier ones are asked for."""
+EARLIER_MESSAGES = 100
+"""Earlier messages that one press brings."""
 
 TABS = {
     "attempt": ("overview", "request", "rewrites", "response", "chunks", "raw"),
@@ -104,13 +106,13 @@ def _request(subject: Subject, form: str, query: Mapping[str, str]) -> Context:
     context = _document(subject, "request", form)
     value = subject.request.get("request")
     if subject.is_attempt:
-        body = messages.request(value)
-        context["message_count"] = len(body.messages) or None
+        shown = 0 if form != "pretty" else EARLIER_MESSAGES if "before" in query else SHOWN_MESSAGES
+        body = messages.request(value, _number(query, "before"), shown)
+        context["message_count"] = body.count or None
         if form == "pretty":
-            hidden = max(0, len(body.messages) - SHOWN_MESSAGES)
-            earlier = query.get("part") == "messages"
-            context |= {"body": body, "messages": body.messages[:hidden] if earlier else body.messages[hidden:]}
-            context["hidden"] = hidden
+            context |= {"body": body, "messages": body.messages, "hidden": body.first}
+            context["next"] = min(body.first, EARLIER_MESSAGES)
+            context["again"] = again.FORMS if again.can_send(value, subject.node.get("api_mode")) else None
             context["escaped"] = subject.request.get("escaped") or []
             if not body.understood:
                 context |= _document(subject, "request", "json")
@@ -138,7 +140,7 @@ def _response(subject: Subject, form: str, query: Mapping[str, str]) -> Context:
         body = messages.response(value)
         messages.pair([body], subject.tools, transcript.outputs)
         context["body"] = body
-        if not body.understood and value not in (None, {}, ""):
+        if not body.understood and not body.untold and value not in (None, {}, ""):
             context |= _document(subject, "response", "json")
         if not body.messages and value in ({}, ""):
             context["no_text"] = True
@@ -190,12 +192,17 @@ def all_chunks(subject: Subject) -> Context:
 
 
 def _raw(subject: Subject, form: str, query: Mapping[str, str]) -> Context:
-    offset = int(query["offset"]) if query.get("offset", "").isdecimal() else 0
+    offset = _number(query, "offset") or 0
     found = bodies.events(subject.uuid, limit=40, offset=offset)
     events = []
     for seq, text, flags in zip(found["seqs"], found["events"], found["flags"], strict=True) if found else ():
         events.append(facts.event(subject, seq, text, flags))
     return {"events": events, "more": found["next"] if found else None, "chunk_count": subject.node.get("chunk_count")}
+
+
+def _number(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name, "")
+    return int(text[:9]) if text.isdecimal() else None
 
 
 def rule_url(key: str, revision: int | None) -> str | None:
@@ -208,7 +215,7 @@ def rule_url(key: str, revision: int | None) -> str | None:
 
 
 def _rewrites(subject: Subject, form: str, query: Mapping[str, str]) -> Context:
-    against = subject.earlier if query.get("against") else None
+    against = {**subject.earlier, "called": subject.earlier_name} if query.get("against") and subject.earlier else None
     line = pipeline.Pipeline(subject.rewrites["stages"], subject.request, _earlier_body(subject, against), against)
     authors = Revision.authors((stage.key, stage.revision) for stage in line.stages if stage.key)
     for stage in line.stages:

@@ -74,7 +74,7 @@ class Pipeline:
         recorded: the stages of `bodies.rewrites`.
         request: what `bodies.request` tells, for escaped values.
         earlier_body: what the provider got in the attempt before, to compare with, or None.
-        earlier: that attempt.
+        earlier: that attempt, with what it is `called`.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Pipeline:
         self.request = request
         self.stages: list[Stage] = []
         if earlier is not None:
-            name = f"Attempt {earlier.get('attempt') or '?'} got"
+            name = f"{earlier['called']} got"
             self._add(
                 "earlier", name, earlier_body, first=str(earlier.get("model") or ""), second=_counted(earlier_body)
             )

@@ -13,6 +13,10 @@ from relayweb.ui.inspect import jsonview
 
 Node = dict[str, Any]
 
+LOOKED_BACK = 200
+"""Attempts among which that of the call before is looked for; a turn may hold many side calls."""
+_PLACE = ("uuid", "logical_uuid")
+
 
 class Subject:
     """One node of a turn.
@@ -84,13 +88,33 @@ class Subject:
 
     @cached_property
     def earlier(self) -> Node | None:
-        """The attempt before this one."""
+        """The attempt before this one, else the last one of the call before, of the same role."""
         before = None
         for node in self.siblings:
             if node["uuid"] == str(self.uuid):
-                return before
+                break
             before = node
-        return None
+        return before or self._of_the_call_before()
+
+    def _of_the_call_before(self) -> Node | None:
+        own = Scope.objects.filter(uuid=self.uuid).values("turn_uuid", "logical_uuid", "start_us").first()
+        if own is None or own["start_us"] is None:
+            return None
+        near = Scope.objects.filter(turn_uuid=own["turn_uuid"], role="attempt", joined_uuid__isnull=True)
+        before = list(
+            near.filter(start_us__lt=own["start_us"]).order_by("-start_us").values_list(*_PLACE)[:LOOKED_BACK]
+        )
+        calls = {own["logical_uuid"], *(call for _, call in before)}
+        roles = dict(Scope.objects.filter(uuid__in=calls).values_list("uuid", "call_role"))
+        wanted = roles.get(own["logical_uuid"])
+        found = next((uuid for uuid, call in before if roles.get(call) == wanted), None)
+        return None if found is None else queries.scope(found)
+
+    @property
+    def earlier_name(self) -> str:
+        """What `earlier` is called."""
+        of_this_call = any(node["uuid"] == (self.earlier or {}).get("uuid") for node in self.siblings)
+        return f"Attempt {(self.earlier or {}).get('attempt') or '?'}" if of_this_call else "Call before"
 
     @cached_property
     def tools(self) -> dict[str, Node]:
