@@ -150,7 +150,8 @@ class RunRecorder(Settling):
             self._better((event.parent or event.uuid) if event.kind == MARK else event.uuid, event.root)
         elif event.kind != MARK and event.root is not None and (twins := self._twins.get(event.root)):
             twin = made_from(event.root, event.uuid)
-            if twin != event.uuid and twin in twins:
+            # Of the top all others: only with it on record they were looked for when log records came.
+            if twin in twins if twin != event.uuid else event.uuid == event.root:
                 self._better(event.uuid, event.root)
 
     def _better(self, scope: bytes, root: bytes | None) -> None:
@@ -173,7 +174,8 @@ def _without_copies(tables: Joint, better: dict[bytes, bytes]) -> list[bytes]:
     while True:
         for some in copy_rows.made_up(tables, sorted(made), MADE).values():
             wanted |= some
-        scopes = around(wanted | made)
+        # Around them, and where nothing but log records tells of them.
+        scopes = sorted({*around(wanted | made), *(UUID(bytes=scope) for scope in wanted)})
         events = events_of(scopes)
         theirs = sorted(seq for seq, flags in events.items() if flags & (COPY | MADE))
         copies = [event for some in slices(theirs) for event in Event.objects.filter(seq__in=some).order_by("seq")]

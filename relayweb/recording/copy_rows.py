@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from relayweb.recording.tables import Tables
 
 
 def made_up(tables: Tables, roots: Sequence[bytes], flag: int) -> dict[bytes, set[bytes]]:
-    """The scopes of each root that have the first half of its uuid, and events with this flag."""
+    """The scopes of each root that have the first half of its uuid, and events or marks with this flag."""
     found: dict[bytes, set[bytes]] = {root: set() for root in roots}
     bounds = [(root[:8] + b"\0" * 8, root[:8] + b"\xff" * 8) for root in found]
-    if tables.postgres and bounds:
-        sql = (
-            "SELECT DISTINCT e.uuid FROM unnest(%s, %s) AS r (low, high) JOIN recording_event e "
-            f"ON e.uuid BETWEEN r.low AND r.high WHERE e.flags & {flag:d} <> 0"
-        )
-        rows = tables._run(sql, [[tables.uuid_in(bound[i]) for bound in bounds] for i in (0, 1)]).fetchall()
-    else:
-        sql = f"SELECT DISTINCT uuid FROM recording_event WHERE uuid BETWEEN ? AND ? AND flags & {flag:d}"
-        rows = [row for bound in bounds for row in tables._run(sql, bound).fetchall()]
+    rows: list[tuple[Any, ...]] = []
+    for column in ("uuid", "mark_of"):
+        if tables.postgres and bounds:
+            sql = (
+                f"SELECT DISTINCT e.{column} FROM unnest(%s, %s) AS r (low, high) JOIN recording_event e "
+                f"ON e.{column} BETWEEN r.low AND r.high WHERE e.flags & {flag:d} <> 0"
+            )
+            rows += tables._run(sql, [[tables.uuid_in(bound[i]) for bound in bounds] for i in (0, 1)]).fetchall()
+        else:
+            sql = f"SELECT DISTINCT {column} FROM recording_event WHERE {column} BETWEEN ? AND ? AND flags & {flag:d}"
+            rows += [row for bound in bounds for row in tables._run(sql, bound).fetchall()]
     halves: dict[bytes, list[bytes]] = {}
     for root in found:
         halves.setdefault(root[:8], []).append(root)

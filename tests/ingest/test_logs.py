@@ -26,6 +26,7 @@ from relayweb.recording.models import Event, Scope
 from relayweb.recording.recorder import Line
 from relayweb.recording.tables import Tables
 from tests.ingest.test_otlp import SPAN, TRACE, span
+from tests.recording.streams import line, scope
 from tests.recording.test_any_order import any_stream, cut, differences, empty, snapshot
 
 CALL = made_uuid(TRACE, SPAN)
@@ -378,3 +379,37 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
             continue
         for record in found:
             json.loads(event(record))
+
+
+@pytest.mark.django_db(transaction=True)
+@any_stream
+@given(st.randoms(use_true_random=False), st.booleans(), st.booleans())
+def test_what_atof_tells_of_the_same_run_is_kept_and_log_records_are_too(
+    order: random.Random, restart: bool, with_spans: bool
+) -> None:
+    root, whole = UUID(bytes=TRACE), UUID(bytes=b"\1" * 8 + SPAN)
+
+    def atof(kind: str, uuid: UUID, parent: UUID | None, ms: float, **members: Any) -> bytes:
+        told = scope(kind, str(uuid), str(parent) if parent else None, ms, **members)
+        return line({**told, "propagation_root_uuid": str(root)})
+
+    asks = {"content": {"model": "m", "messages": [{"role": "user", "content": "as ATOF has it"}]}, "headers": {}}
+    run = [
+        atof("start", root, None, 0, name="agent", category="agent"),
+        atof("start", whole, root, 1, name="call", category="llm", data=asks),
+        atof("end", whole, root, 9, name="call", category="llm", data=None),
+        atof("end", root, None, 10, name="agent", category="agent"),
+    ]
+    told = [event(r) for r in DIALECTS["a message each"]]
+    told.append(event(log("app", 4, body="a line")))
+    spans = events(span({"gen_ai.operation.name": "chat"}, parent_id=TRACE[8:])) if with_spans else []
+    record(run + told)
+    want, wanted = snapshot(), (asked(whole), answered(whole))
+    again = [*run, *told, *spans, *(line for line in told if order.random() < 0.5)]
+    order.shuffle(again)
+    record(*cut(again, order), restart=restart)
+    assert not differences(want, snapshot())
+    assert (asked(whole), answered(whole)) == wanted
+    assert wanted[0] == asks["content"] and wanted[1]["choices"][0]["message"] == ANSWER
+    assert Event.objects.filter(mark_of=whole).count() == len(told)
+    assert not list(integrity.problems())
