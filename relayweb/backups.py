@@ -15,7 +15,7 @@ from typing import IO
 from django.conf import settings
 
 from relayweb import conf
-from relayweb.database import on_disk
+from relayweb.database import TooOld, on_disk, refuse_too_old, replaced_by
 
 _held: IO[str] | None = None
 
@@ -104,8 +104,13 @@ def _check(path: Path) -> None:
     if found != "ok":
         raise BackupError(f"{path} is damaged: {found}")
     ours = {app for app, _ in on_disk()}
-    if newer := sorted(f"{app}.{name}" for app, name in applied - on_disk() if app in ours):
+    known = on_disk().union(*map(replaced_by, on_disk()))
+    if newer := sorted(f"{app}.{name}" for app, name in applied - known if app in ours):
         raise BackupError(f"{path} was made by another version of relayweb, which knows {newer[0]}; use that one")
+    try:
+        refuse_too_old(applied)
+    except TooOld as error:
+        raise BackupError(str(error)) from None
 
 
 @contextlib.contextmanager

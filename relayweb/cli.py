@@ -34,7 +34,7 @@ def _migrate_first(command: str) -> None:
         from django.db import OperationalError
 
         from relayweb import backups
-        from relayweb.database import ensure_migrated
+        from relayweb.database import TooOld, ensure_migrated
 
         if command == "restore":  # it wants the home to itself, and may find a database that is no more
             return
@@ -43,3 +43,5 @@ def _migrate_first(command: str) -> None:
             ensure_migrated()
         except OperationalError as error:
             raise SystemExit(f"the database cannot be used: {error}\nCheck RELAYWEB_HOME and DATABASE_URL.") from None
+        except TooOld as error:
+            raise SystemExit(str(error)) from None

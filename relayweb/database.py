@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from relayweb import conf
 
 _ADVISORY_LOCK = 0x72656C61  # "rela"
+
+
+class TooOld(Exception):
+    """The database is of a time whose migrations are no longer there one by one."""
 
 
 def prepare(connection: BaseDatabaseWrapper, **_: object) -> None:
@@ -40,22 +45,48 @@ def ensure_migrated() -> None:
 
     Compares file names with one query, because Django's own plan imports every migration first. Safe when several
     commands start at once on a fresh home.
+
+    Raises:
+        TooOld: nothing leads from this database to the present one; it stays as it is.
     """
     if not _missing():
         return
     with _alone():
         if _missing():
+            refuse_too_old(_applied())
             call_command("migrate", interactive=False, verbosity=0)
 
 
 def _missing() -> set[tuple[str, str]]:
+    return on_disk() - _applied()
+
+
+def refuse_too_old(applied: set[tuple[str, str]]) -> None:
+    """Raise TooOld where only some are applied of those that one stands for; Django would pass over that one."""
+    for migration in sorted(on_disk() - applied):
+        lacking = sorted(replaced_by(migration) - applied)
+        if lacking and not replaced_by(migration).isdisjoint(applied):
+            raise TooOld(
+                f"this database was made by a version before the first release, and lacks {'.'.join(lacking[0])}. "
+                "Take its events along: `relayweb export` with the version that made it, `relayweb import` of that "
+                "with this one and another RELAYWEB_HOME or DATABASE_URL."
+            )
+
+
+def replaced_by(migration: tuple[str, str]) -> set[tuple[str, str]]:
+    """The earlier migrations that this one stands for."""
+    app, name = migration
+    module = importlib.import_module(f"{apps.get_app_config(app).name}.migrations.{name}")
+    return {*module.Migration.replaces}
+
+
+def _applied() -> set[tuple[str, str]]:
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT app, name FROM django_migrations")
-            applied = {(app, name) for app, name in cursor.fetchall()}
+            return {(app, name) for app, name in cursor.fetchall()}
     except DatabaseError:
-        applied = set()
-    return on_disk() - applied
+        return set()
 
 
 def on_disk() -> set[tuple[str, str]]:

@@ -4,6 +4,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,10 @@ def without(value: Any, name: str) -> Any:
     return [without(v, name) for v in value] if isinstance(value, list) else value
 
 
-@pytest.mark.skipif(bool(os.environ.get("DATABASE_URL")), reason="about files of SQLite")
+on_sqlite = pytest.mark.skipif(bool(os.environ.get("DATABASE_URL")), reason="about files of SQLite")
+
+
+@on_sqlite
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_record_of_a_release_is_upgraded_and_says_what_it_said(
     release: str, serve: Callable[..., Served], tmp_path: Path
@@ -75,6 +79,35 @@ def test_the_record_of_a_release_is_upgraded_and_says_what_it_said(
             assert database.execute("SELECT count(*) FROM gateway_upstream WHERE name = 'local'").fetchone() == (1,)
     finally:
         old.stop()
+
+
+def forget(home: Path, names: str) -> list[tuple[str]]:
+    """Let the database not know of these migrations; returns those of the record that it knows."""
+    with closing(sqlite3.connect(home / "relayweb.sqlite3")) as database:
+        database.execute("DELETE FROM django_migrations WHERE app = 'recording' AND name IN " + names)
+        database.commit()
+        known = "SELECT name FROM django_migrations WHERE app = 'recording' ORDER BY name"
+        return database.execute(known).fetchall()
+
+
+@on_sqlite
+def test_a_database_of_before_the_first_release_is_taken_over_or_refused(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    run(served, "token", "create", "--scope", "read")
+    known = forget(tmp_path, "('0001_initial')")
+    assert len(known) == 11
+    assert b"read" in run(served, "token", "list")
+    assert forget(tmp_path, "('')") == sorted([*known, ("0001_initial",)])
+
+    older = forget(tmp_path, "('0001_initial', '0010_hour_cache', '0011_unsettled')")
+    refused = served.run("token", "list")
+    assert refused.returncode == 1 and b"Traceback" not in refused.stderr
+    assert b"lacks recording.0010_hour_cache" in refused.stderr and b"relayweb export" in refused.stderr
+    assert forget(tmp_path, "('')") == older
+
+    (tmp_path / "fresh").mkdir(mode=0o700)
+    refused = Served(tmp_path / "fresh").run("restore", str(tmp_path / "relayweb.sqlite3"))
+    assert refused.returncode == 1 and b"lacks recording.0010_hour_cache" in refused.stderr
 
 
 def test_there_is_a_record_of_a_release() -> None:
