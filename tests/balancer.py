@@ -14,9 +14,9 @@ _HEAD_BYTES = 1 << 20
 
 
 class Balancer:
-    """Serves on a port of its own until closed. A process that cannot be reached is passed over."""
+    """Serves on a port, its own if none is given, until closed. A process that cannot be reached is passed over."""
 
-    def __init__(self, ports: list[int]) -> None:
+    def __init__(self, ports: list[int], port: int = 0) -> None:
         self.ports = ports
         self.url = ""
         self.served = dict.fromkeys(ports, 0)
@@ -25,7 +25,7 @@ class Balancer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="balancer", daemon=True)
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._start(port), self._loop).result(10)
 
     def close(self) -> None:
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
@@ -33,8 +33,8 @@ class Balancer:
         self._thread.join(10)
         self._loop.close()
 
-    async def _start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_HEAD_BYTES)
+    async def _start(self, port: int) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, limit=_HEAD_BYTES)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def _stop(self) -> None:

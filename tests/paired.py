@@ -73,9 +73,15 @@ class Paired(Served):
         return next(self._homes).run(*args, stdin=stdin)
 
     def start(self, *args: str, wait: float = 60) -> Served:
-        together(*[partial(served.start, *args, wait=wait) for served in self.both])
+        """A port that is named is the proxy's."""
+        port, rest = 0, list(args)
+        if "--port" in rest:
+            at = rest.index("--port")
+            port = int(rest[at + 1])
+            del rest[at : at + 2]
+        together(*[partial(served.start, *rest, wait=wait) for served in self.both])
         if self.balancer is None:
-            self.balancer = Balancer([served.port for served in self.both])
+            self.balancer = Balancer([served.port for served in self.both], port)
         self.url = self.balancer.url
         return self
 
