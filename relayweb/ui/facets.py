@@ -49,11 +49,11 @@ def _context(q: str, query: Query, _seq: int, _moment: int) -> dict[str, Any]:
     found = overview.facets(q)
     seen = _Window.of(query)
     window = found["window"]
-    turns = "turn" if window["turns"] == 1 else "turns"
+    turns, fit = ("turn", " fits") if window["turns"] == 1 else ("turns", " fit")
     return {
         "facets": [group for group in _groups(q, found["facets"], seen) if group["options"] or group.get("bars")],
         "facet_note": "" if window["complete"] else f"Counted over the newest {window['turns']:,} turns that fit.",
-        "window_note": f"{window['turns']:,}{'' if window['complete'] else '+'} {turns}" + (" fit" if q else ""),
+        "window_note": f"{window['turns']:,}{'' if window['complete'] else '+'} {turns}" + (fit if q else ""),
         "histogram": histogram(q),
         "figures": seen.figures(),
     }
@@ -231,13 +231,26 @@ def axis(from_us: int, to_us: int, now_us: int | None = None) -> list[str]:
     """Five labels, from the first moment to the last, as ages in the coarsest unit that tells them apart."""
     now = now_us if now_us is not None else int(time.time() * 1e6)
     ages = [max(0.0, now - (from_us + (to_us - from_us) * i // 4)) for i in range(5)]
-    counts, name = _told_apart(ages)
-    return [f"−{count:,} {name}".replace(",", "\u202f") if count else "now" for count in counts]
+    counts, unit = _told_apart(ages)
+    return [_age(count, unit) for count in counts]
 
 
+def _age(count: int, unit: int) -> str:
+    """An age in a unit; of what would be hundreds of it the larger part in the next larger unit: `−61 m 28 s`."""
+    if not count:
+        return "now"
+    (length, name), larger = UNITS[unit], UNITS[unit - 1] if unit else None
+    if larger is None or count < MANY:
+        return f"−{count:,} {name}".replace(",", "\u202f")
+    whole, rest = divmod(count, round(larger[0] / length))
+    return f"−{whole:,} {larger[1]} {rest} {name}".replace(",", "\u202f")
+
+
+MANY = 200
 UNITS = ((86_400e6, "d"), (3_600e6, "h"), (60e6, "m"), (1e6, "s"))
 
 
-def _told_apart(ages: list[float]) -> tuple[list[int], str]:
-    counted = [([round(us / length) for us in ages], name) for length, name in UNITS]
+def _told_apart(ages: list[float]) -> tuple[list[int], int]:
+    """The ages in a unit, and which of `UNITS` that is."""
+    counted = [([round(us / length) for us in ages], unit) for unit, (length, _) in enumerate(UNITS)]
     return next((found for found in counted if len(set(found[0])) == len(ages)), counted[-1])

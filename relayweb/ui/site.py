@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib.admin import AdminSite
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.urls import reverse
 
 from relayweb.access.permissions import may_view
@@ -20,6 +21,15 @@ class RelaySite(AdminSite):
 
     def has_permission(self, request: HttpRequest) -> bool:
         return request.user.is_active and may_view(request.user)
+
+    def app_index(  # type: ignore[override] # a redirect is no TemplateResponse
+        self, request: HttpRequest, app_label: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """An application with one list of things needs no page that leads to it."""
+        found = [model for app in self.get_app_list(request, app_label) for model in app["models"]]
+        if len(found) == 1 and found[0]["admin_url"]:
+            return redirect(found[0]["admin_url"])
+        return super().app_index(request, app_label, extra_context)
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """The product's own page, with its limit on guesses: one way in, not two."""

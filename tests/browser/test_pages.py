@@ -69,6 +69,49 @@ def test_statistics_say_that_there_is_more(site, token, open_page):  # noqa: F81
     until(page, "(before) => document.querySelector('.bignum b').innerText !== before", turns)
 
 
+OVERLAPS = """() => {
+  const box = document.querySelector("[data-newpill]").getBoundingClientRect();
+  const bar = ".topbar a, .topbar button:not([data-newpill])";
+  const others = document.querySelectorAll(`${bar}, .searchbar, .bignum, th, tr[data-row]`);
+  return [...others].filter((other) => {
+    const at = other.getBoundingClientRect();
+    return at.width && at.left < box.right && at.right > box.left && at.top < box.bottom && at.bottom > box.top;
+  }).map((other) => other.outerHTML.slice(0, 80));
+}"""
+
+
+@pytest.mark.parametrize("width", [880, 1000, 1100, 1440])
+@pytest.mark.parametrize("path", ["/statistics/", "/sessions/"])
+def test_the_pill_covers_nothing(site, token, open_page, path, width):  # noqa: F811
+    site.send(events("Counted", session("pill")), token)
+    page = open_page(path, viewport={"width": width, "height": 800})
+    page.locator(".bignum, tr[data-row]").first.wait_for()
+    site.send(events("Not counted yet", session("pill")), token)
+    page.locator("[data-newpill]:not([hidden])").wait_for()
+    assert page.evaluate(OVERLAPS) == []
+
+
+def test_words_in_the_jump_box_search_turns_and_sessions(site, token, open_page):  # noqa: F811
+    name = session("jump")
+    site.send(events("Why does the glockenspiel rattle?", name), token)
+    page = open_page("/statistics/")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("glockenspiel")
+    assert page.locator("#jump li:visible").all_inner_texts() == [
+        "Turns that say glockenspiel",
+        "Sessions called glockenspiel",
+    ]
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/?q=%22glockenspiel%22")
+    assert "Why does the glockenspiel rattle?" in page.locator("tr[data-row]").first.inner_text()
+    page.keyboard.press("Control+k")
+    page.keyboard.type(name[2:])
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/sessions/?q=*")
+    assert page.locator("tr[data-row] .m-ask").all_inner_texts() == [name]
+
+
 def test_on_a_phone_two_turns_compare_in_all_their_parts(site, token, open_page, shot):  # noqa: F811
     a, b = (events(asked, session("side")) for asked in ("Left", "Right"))
     for told in (a, b):

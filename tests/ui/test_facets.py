@@ -14,6 +14,8 @@ MINUTE = 60_000_000
         (125 * MINUTE, 53 * MINUTE, ["−125 m", "−107 m", "−89 m", "−71 m", "−53 m"]),
         (MINUTE, 0, ["−60 s", "−45 s", "−30 s", "−15 s", "now"]),
         (8 * 1440 * MINUTE, 0, ["−8 d", "−6 d", "−4 d", "−2 d", "now"]),
+        (3688e6, 3616e6, ["−61 m 28 s", "−61 m 10 s", "−60 m 52 s", "−60 m 34 s", "−60 m 16 s"]),
+        (301 * 1440 * MINUTE, 297 * 1440 * MINUTE, ["−301 d", "−300 d", "−299 d", "−298 d", "−297 d"]),
     ],
 )
 def test_the_axis_has_labels_that_differ(from_ago, to_ago, labels):

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.test import Client
+from django.urls import reverse
 
 from relayweb.intercepts.models import InterceptConfig
+from relayweb.recording.query_language import FIELDS, parse
 from relayweb.recording.writer import Writer
 from relayweb.ui import shell
+from relayweb.ui.templatetags.relay import durcell
 from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -78,3 +83,28 @@ def test_each_role_sees_the_parts_of_the_site_it_may_use():
         assert ('href="/admin/"' in page) == ("admin" in parts), role
         assert ("Run a demo turn" in page) == ("demo" in parts), role
         assert 'href="/admin/intercepts/interceptconfig/"' in page, role
+
+
+@pytest.mark.parametrize("page", ["ui:turns", "ui:sessions", "ui:statistics"])
+def test_each_field_is_offered_while_one_writes_and_what_is_offered_can_be_asked(viewer, record, page):
+    record()
+    text = viewer.get(reverse(page)).content.decode()
+    offered = re.findall(r'<option value="([^"]+)">([^<]+)', text)
+    assert 'list="search-fields"' in text and {term.partition(":")[0] for term, _ in offered} == set(FIELDS)
+    assert "status:failed" in dict(offered) and "rewritten:no" in dict(offered)
+    for term, _ in offered:
+        parse(term if not term.endswith(":") else term + ("2026-01-01" if term in ("since:", "until:") else "1"))
+
+
+def test_the_address_above_the_intercepts_leads_to_them(viewer):
+    answer = viewer.get("/admin/intercepts/")
+    assert answer.status_code == 302 and answer["location"] == "/admin/intercepts/interceptconfig/"
+    assert viewer.get("/admin/nothing/").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("us", "status", "tone"), [(100, "ok", "hot"), (40, "ok", ""), (100, "failed", "hot"), (100, "running", "go")]
+)
+def test_the_bar_of_a_duration_is_never_red(us, status, tone):
+    drawn = durcell({"duration_us": us, "status": status, "start_us": 0}, 100)
+    assert f'class="{tone}"' in drawn and "heat-2" not in drawn and ("heat-1" in drawn) is (tone == "hot")

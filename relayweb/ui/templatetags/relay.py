@@ -14,6 +14,7 @@ from django.templatetags.static import static
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
+from relayweb.recording.query_language import FIELDS
 from relayweb.ui import formats
 
 register = template.Library()
@@ -117,7 +118,7 @@ def tokens(turn: dict[str, Any]) -> str:
 
 @register.simple_tag
 def durcell(turn: dict[str, Any], largest: int | None) -> SafeString:
-    """A duration with its bar: on a square-root scale, amber from half and red from three quarters of the largest."""
+    """A duration with its bar: on a square-root scale, amber from half of the largest."""
     us = turn.get("duration_us")
     running = turn.get("status") == "running"
     if us is None and running and turn.get("start_us") is not None:
@@ -125,15 +126,15 @@ def durcell(turn: dict[str, Any], largest: int | None) -> SafeString:
     if us is None:
         return format_html('<span class="faint">{}</span>', formats.UNKNOWN)
     share = min(1.0, us / largest) if largest else 0.0
-    heat = 0 if running or share < 0.5 else 1 if share < 0.75 else 2
+    hot = not running and share >= 0.5
     width = round(100 * share**0.5, 1)
     return format_html(
         '<span class="dur{}">{}</span>'
         '<svg class="durbar" preserveAspectRatio="none" viewBox="0 0 100 3" aria-hidden="true">'
         '<rect class="{}" x="{}" width="{}" height="3" rx="1"/></svg>',
-        f" heat-{heat}" if heat else "",
+        " heat-1" if hot else "",
         formats.duration(us),
-        "go" if running else ("", "hot", "hotter")[heat],
+        "go" if running else "hot" if hot else "",
         round(100 - width, 1),
         width,
     )
@@ -158,6 +159,16 @@ def ticks(text: str) -> SafeString:
     """Text with what stands in backticks as code."""
     parts = [format_html("<code>{}</code>", part) if i % 2 else escape(part) for i, part in enumerate(text.split("`"))]
     return SafeString("".join(parts))
+
+
+@register.inclusion_tag("shell/_fields.html")
+def search_fields() -> dict[str, Any]:
+    """What a search can ask for, offered while one writes: each field, and the values of those that have few."""
+    found: list[tuple[str, str]] = []
+    for name, field in FIELDS.items():
+        choices = ("yes", "no") if field.kind == "yesno" else field.choices
+        found += [(f"{name}:{choice}", field.help) for choice in choices] or [(f"{name}:", field.help)]
+    return {"fields": found}
 
 
 @register.filter

@@ -28,7 +28,7 @@ function take(frame) {
 }
 
 function showPill() {
-  const pill = main.querySelector("[data-newpill]");
+  const pill = document.querySelector("[data-newpill]");
   pill.hidden = false;
   pill.querySelector("span").textContent = `${plural(changed.size, "turn")} since`;
 }
@@ -49,7 +49,7 @@ async function renew() {
 }
 
 if (main) {
-  main.querySelector("[data-newpill]")?.addEventListener("click", () => location.reload());
+  document.querySelector("[data-newpill]")?.addEventListener("click", () => location.reload());
   live = new Live("/live/turns/", { cursor: Number(main.dataset.seq), onFrame: take, onState: bindChip(document.querySelector("[data-live]"), () => live) });
   setInterval(() => ages(live), 1000);
 }

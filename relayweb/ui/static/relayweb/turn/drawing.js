@@ -7,7 +7,7 @@ import { beside } from "./words.js";
 
 const THIN = 3; // px: below it a span is a tick
 const SLIM = 14; // px: below it a span is a plain box
-const MARGIN = { left: 10, right: 64 };
+const MARGIN = { left: 18, right: 64 }; // the ◆ of a first attempt stands before the beginning
 
 /** Where time runs on a canvas of this size. */
 export function bounds(size) {
