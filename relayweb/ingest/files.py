@@ -132,7 +132,7 @@ def _take_otlp(tally: Tally, documents: bytes) -> None:
 
 def _events_of(document: bytes) -> list[bytes]:
     if _LOGS.match(document):
-        return [logs.event(log) for log in logs.from_json(document)]
+        return [line for log in logs.from_json(document) for line in logs.events(log)]
     return [line for span in spans.from_json(document) for line in events(span)]
 
 

@@ -108,7 +108,7 @@ def _spans(content_type: str, data: bytes) -> Lines:
 
 def _records(content_type: str, data: bytes) -> Lines:
     found = (otlp_logs.from_json if content_type == JSON else otlp_logs.from_protobuf)(data)
-    return [(f"record {number}", otlp_logs.event(log)) for number, log in enumerate(found, 1)]
+    return [(f"record {number}", line) for number, log in enumerate(found, 1) for line in otlp_logs.events(log)]
 
 
 def _trace_response(rejected: int, told: str) -> Any:

@@ -14,7 +14,10 @@ from relayweb.recording.nodes import Node, began
 Key = tuple[str, str]
 
 GATEWAY = "gateway"
-"""The profile of gateways, who alone hand turns on to each other."""
+"""The profile of gateways, who hand turns on to each other."""
+CLAUDE_CODE = "claude-code"
+"""The profile of turns of which each log record tells a piece."""
+_IN_PIECES = frozenset((GATEWAY, CLAUDE_CODE))
 
 
 def end_told_elsewhere(first: Node, inside: Iterable[Node]) -> Node | None:
@@ -23,9 +26,9 @@ def end_told_elsewhere(first: Node, inside: Iterable[Node]) -> Node | None:
     A gateway that went on with a turn knows when the whole of it is over. Not so while an attempt runs, or where one
     ended later than that: then `first` is open still. `inside` is everything that its turn counts.
     """
-    if first.end_seq is not None or first.joined_uuid is not None or first.profile != GATEWAY:
+    if first.end_seq is not None or first.joined_uuid is not None or first.profile not in _IN_PIECES:
         return None
-    others = [node for node in inside if node.joined_uuid == first.uuid and node.profile == GATEWAY]
+    others = [node for node in inside if node.joined_uuid == first.uuid and node.profile == first.profile]
     ended = [(node.end_us, node.uuid, node) for node in others if node.end_seq is not None and node.end_us is not None]
     if not ended:
         return None

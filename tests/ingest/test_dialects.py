@@ -267,3 +267,37 @@ def test_a_span_of_relay_has_the_session_that_its_scope_tells() -> None:
     uuid = "019b76da-0000-7000-8000-000000000001"
     start = read(span({"nemo_relay.uuid": uuid, "session.id": "x", "nemo_relay.scope_type": "function"}))[0]
     assert "session_id" not in (start["metadata"] or {})
+
+
+def test_a_turn_of_claude_code_has_its_calls_and_tools() -> None:
+    session = {"session.id": "s-1"}
+    start, end = told({**session, "span.type": "interaction", "user_prompt": "Fix it"}, name="claude_code.interaction")
+    assert (start["category"], start["data"]) == ("agent", {"prompt": "Fix it"})
+    assert start["metadata"]["nemo_relay_scope_role"] == "turn" and start["metadata"]["session_id"] == "s-1"
+    asked = {
+        **{"model": "claude-opus-5", "gen_ai.system": "anthropic", "gen_ai.request.model": "claude-opus-5"},
+        **{"input_tokens": 2, "output_tokens": 1200, "cache_read_tokens": 84562, "cache_creation_tokens": 7096},
+        **{"success": True, "stop_reason": "tool_use", "ttft_ms": 900},
+    }
+    start, end = told({**session, **asked}, name="claude_code.llm_request")
+    assert (start["category"], body(start)["model"], start["metadata"]["provider"]) == (
+        "llm",
+        "claude-opus-5",
+        "anthropic",
+    )
+    assert end["data"]["usage"] == {
+        "prompt_tokens": 91660,
+        "completion_tokens": 1200,
+        "total_tokens": 92860,
+        "prompt_tokens_details": {"cached_tokens": 84562, "cache_write_tokens": 7096},
+    }
+    assert end["data"]["choices"][0]["finish_reason"] == "tool_calls"
+    assert end["category_profile"]["time_to_first_chunk"] == 0.9
+    tool = {"tool_name": "Bash", "tool_use_id": "t1", "gen_ai.tool.call.id": "t1", "tool_input": '{"command": "ls"}'}
+    start, end = told({**session, **tool}, ("tool.output", {"output": "a.txt"}), name="claude_code.tool")
+    assert (start["category"], start["name"], start["data"]) == ("tool", "Bash", {"command": "ls"})
+    assert (start["category_profile"], end["data"]) == ({"tool_call_id": "t1"}, {"output": "a.txt"})
+    _, end = told(
+        {**session, "success": False, "error": "overloaded", "status_code": 529}, name="claude_code.llm_request"
+    )
+    assert end["metadata"]["otel.status_code"] == "ERROR" and end["metadata"]["status_code"] == 529

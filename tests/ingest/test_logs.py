@@ -17,7 +17,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 
 from relayweb.ingest.otlp import logs
 from relayweb.ingest.otlp.events import events
-from relayweb.ingest.otlp.logs import LogRecord, event, from_json, from_protobuf
+from relayweb.ingest.otlp.logs import LogRecord, from_json, from_protobuf
 from relayweb.ingest.otlp.spans import from_protobuf as spans_from_protobuf
 from relayweb.ingest.otlp.values import BadRequest
 from relayweb.recording import bodies, integrity, search_index
@@ -36,6 +36,11 @@ AT = 1767225600_200000000
 def log(name: str, at: int = 0, **members: Any) -> LogRecord:
     known = {"observed_ns": AT + at + 5, "severity": 9, "severity_text": "", "body": None, "attributes": {}}
     return LogRecord(**{"name": name, "at_ns": AT + at, "trace_id": TRACE, "span_id": SPAN, **known, **members})
+
+
+def event(record: LogRecord) -> bytes:
+    """The mark of a record."""
+    return logs.events(record)[-1]
 
 
 def chat(**more: Any) -> list[bytes]:
@@ -275,6 +280,64 @@ def test_records_without_a_span_or_without_a_time_are_marks_too() -> None:
     assert nothing["metadata"] is None and nothing["timestamp"] > "2026-01-01"
 
 
+def test_the_name_of_an_event_of_claude_code_is_its_body() -> None:
+    found = log("", body="claude_code.api_request", attributes={"event.name": "api_request", "session.id": "s-1"})
+    told = json.loads(event(found))
+    assert (told["name"], told["metadata"]["session_id"]) == ("claude_code.api_request", "s-1")
+
+
+def code(name: str, at: int, **attributes: Any) -> list[bytes]:
+    """A record of Claude Code `at` ms, in its turn."""
+    known = {"event.name": name, "session.id": "s-1", "prompt.id": "p-1"}
+    attributes = {**known, **{key.replace("__", "."): value for key, value in attributes.items()}}
+    return logs.events(
+        log("", at * 10**6, body=f"claude_code.{name}", attributes=attributes, trace_id=b"", span_id=b"")
+    )
+
+
+USED = {"input_tokens": 2, "output_tokens": "100", "cache_read_tokens": 800, "cache_creation_tokens": "98"}
+
+
+@pytest.mark.django_db(transaction=True)
+@any_stream
+@given(st.randoms(use_true_random=False), st.booleans())
+def test_the_log_records_of_claude_code_are_a_turn_in_any_order(order: random.Random, restart: bool) -> None:
+    told = [
+        code("user_prompt", 0, prompt="Fix the test", prompt_length=12),
+        code("api_error", 400, model="opus", error="Overloaded", status_code="529", duration_ms=399, request_id="r-0"),
+        code("api_request", 2_000, model="opus", cost_usd="0.25", duration_ms="1500", request_id="r-1", **USED),
+        code("tool_decision", 2_100, tool_name="Bash", decision="accept"),
+        code("tool_result", 3_000, tool_name="Bash", success="true", duration_ms=900, tool_use_id="t-1"),
+        code("api_request", 5_000, model="opus", cost_usd=0.5, duration_ms=1_900, request_id="r-2", **USED),
+        code("assistant_response", 5_001, request_id="r-2", response="Done.", response_length=5),
+    ]
+    lines = [line for lines in told for line in lines]
+    record(lines)
+    want = snapshot()
+    again = lines + [line for line in lines if order.random() < 0.3]
+    order.shuffle(again)
+    record(*cut(again, order), restart=restart)
+    assert not differences(want, snapshot())
+    turn = Scope.objects.get(is_turn=True, joined_uuid=None)
+    assert (turn.name, turn.session_id, turn.profile) == ("Fix the test", "s-1", "claude-code")
+    assert (turn.status, turn.end_us - turn.start_us) == ("ok", 5_000_000)
+    assert (turn.attempts, turn.tools, turn.total_tokens, turn.cost_pusd) == (3, 1, 2000, 750_000_000_000)
+    first, second, third = Scope.objects.filter(role="attempt").order_by("start_us")
+    assert (first.status, first.error_status, first.error_message) == ("failed", 529, "Overloaded")
+    assert (second.model, second.cached_tokens, second.end_us - second.start_us) == ("opus", 800, 1_500_000)
+    assert answered(third.uuid)["choices"][0]["message"] == {"role": "assistant", "content": "Done."}
+    tool = Scope.objects.get(role="tool")
+    assert (tool.name, tool.tool_call_id, tool.status) == ("Bash", "t-1", "ok")
+    assert Event.objects.filter(kind=Event.Kind.MARK, mark_of=None).count() == 0
+    assert not list(integrity.problems())
+
+
+def test_records_of_claude_code_in_a_span_are_marks_under_it() -> None:
+    attributes = {"event.name": "api_request", "session.id": "s-1", "prompt.id": "p-1"}
+    (found,) = logs.events(log("", body="claude_code.api_request", attributes=attributes))
+    assert json.loads(found)["parent_uuid"] == str(CALL)
+
+
 IN_PROTOBUF = ExportLogsServiceRequest()
 _of = IN_PROTOBUF.resource_logs.add()
 _of.resource.attributes.add(key="service.name", value=AnyValue(string_value="shop"))
@@ -378,7 +441,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         except BadRequest:
             continue
         for record in found:
-            json.loads(event(record))
+            assert all(json.loads(line) for line in logs.events(record))
 
 
 @pytest.mark.django_db(transaction=True)

@@ -6,19 +6,18 @@ first half comes from the trace, so that every copy of a span gets the same one 
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from relayweb.ingest.otlp import dialects, genai, openinference, relay
+from relayweb.ingest.otlp import claude_code, dialects, genai, openinference, relay
+from relayweb.ingest.otlp.lines import line, timestamp
 from relayweb.ingest.otlp.reading import Reading
 from relayweb.ingest.otlp.spans import Span, SpanEvent
 from relayweb.recording.copies import made_uuid, told_by_span
 
 _VOCABULARIES = (
     *(relay.read, openinference.read, dialects.session, dialects.vercel, dialects.langfuse, dialects.logfire),
-    *(genai.read, dialects.openllmetry),
+    *(claude_code.read, genai.read, dialects.openllmetry),
 )
 
 
@@ -125,17 +124,3 @@ def _mark(copy: dict[str, Any], scope: UUID, root: str | None, number: int, even
     }
     fixed = {"kind": "mark", "atof_version": "0.1", "category": None, "category_profile": None, "data_schema": None}
     return line(**copy, **fixed, **mark, propagation_root_uuid=root, timestamp=timestamp(event.at_ns))
-
-
-def timestamp(ns: int) -> str:
-    """A time in ns since 1970 as ATOF writes it."""
-    seconds, rest = divmod(ns, 1_000_000_000)
-    try:
-        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}+00:00"
-    except (ValueError, OverflowError, OSError):
-        return str(ns)  # which the record rejects, naming it
-
-
-def line(**members: Any) -> bytes:
-    """An event as a line."""
-    return json.dumps(members, separators=(",", ":")).encode() + b"\n"

@@ -15,8 +15,9 @@ from uuid import UUID
 
 import msgspec
 
+from relayweb.ingest.otlp import claude_code
 from relayweb.ingest.otlp.dialects import session_of
-from relayweb.ingest.otlp.events import line, timestamp
+from relayweb.ingest.otlp.lines import line, timestamp
 from relayweb.ingest.otlp.values import (
     KeyValue,
     Resource,
@@ -155,22 +156,36 @@ def _severity(number: int | str) -> int:
 # As ATOF ------------------------------------------------------------------------------------------------------------
 
 
-def event(log: LogRecord) -> bytes:
-    """A record as a mark: what a conversation says as its data, the log of a program as metadata."""
-    name = log.name or _named(log)
+def events(log: LogRecord) -> list[bytes]:
+    """A record as events: a mark, and of products that send no spans the scopes it tells of."""
+    name, identity = log.name or _named(log), _identity(log)
+    piece = None if _in_span(log) else claude_code.piece(name, log.attributes, identity, log.at_ns)
+    if piece is None:
+        return [_mark(log, name, identity)]
+    return [*piece.lines, _mark(log, name, identity, piece.under)]
+
+
+def _in_span(log: LogRecord) -> bool:
+    return len(log.trace_id) == 16 and len(log.span_id) == 8 and log.span_id != bytes(8)
+
+
+def _mark(log: LogRecord, name: str, identity: UUID, under: UUID | None = None) -> bytes:
+    """What a conversation says as data, the log of a program as metadata."""
     said = {"body": log.body, "attributes": log.attributes}
     said = {member: value for member, value in said.items() if value not in (None, {})}
     told = _told_of(log)
-    in_span = len(log.trace_id) == 16 and len(log.span_id) == 8 and log.span_id != bytes(8)
-    if not in_span:
+    in_span = _in_span(log)
+    if in_span:
+        under = made_uuid(log.trace_id, log.span_id)
+    else:
         told |= {k: v.hex() for k, v in (("trace_id", log.trace_id), ("span_id", log.span_id)) if v.strip(b"\0")}
     is_told = genai.is_told(name)
     return line(
         **(told_by_span(log.trace_id, made=True, log=True) if in_span else {}),
         kind="mark",
         atof_version="0.1",
-        uuid=str(_identity(log)),
-        parent_uuid=str(made_uuid(log.trace_id, log.span_id)) if in_span else None,
+        uuid=str(identity),
+        parent_uuid=str(under) if under else None,
         propagation_root_uuid=None,
         name=name,
         category=None,
@@ -184,9 +199,11 @@ def event(log: LogRecord) -> bytes:
 
 
 def _named(log: LogRecord) -> str:
-    """Events of SDKs before the field `event_name` tell their name in an attribute."""
+    """SDKs before the field `event_name` tell the name in an attribute, Claude Code all of it in the body."""
     named = log.attributes.get("event.name")
-    return named if isinstance(named, str) and named else "log"
+    if not isinstance(named, str) or not named:
+        return "log"
+    return log.body if isinstance(log.body, str) and log.body.endswith("." + named) else named
 
 
 def _told_of(log: LogRecord) -> dict[str, Any]:
