@@ -40,9 +40,15 @@ def _find(text: bytes, part: bytes, guess: int, at: int) -> int:
 
 
 class Store:
-    """Splits what the writer records and numbers what is new. Not thread-safe: it belongs to the writer's thread."""
+    """Splits what the writer records and numbers what is new. Not thread-safe: it belongs to the writer's thread.
 
-    def __init__(self, remember: int = 10_000) -> None:
+    Args:
+        remember: how many contents it recognises.
+        masks: False for what is on record: an older version may have known fewer secrets.
+    """
+
+    def __init__(self, remember: int = 10_000, *, masks: bool = True) -> None:
+        self._masks = masks
         self._known: Recent[bytes, Piece] = Recent(remember, "contents")
         self._unnumbered: dict[bytes, Piece] = {}
         self._aliases: list[tuple[bytes, Piece]] = []
@@ -113,7 +119,7 @@ class Store:
             self._same = None
             packed = self._pack(line, event.envelope, loose_data)
         make_holes(packed, event)
-        if self._prefilter.suspects(packed.text):
+        if self._masks and self._prefilter.suspects(packed.text):
             masked, surrogates = masking.mask_parsed(event, loose_data=loose_data)
             if masked != line:
                 for digest in list(self._unnumbered)[before:]:
@@ -303,13 +309,13 @@ class Store:
     def _piece(self, value: bytes, kind: int, loose: bool = False) -> Piece:
         if self._same is not None and histories.STAND_IN in value:
             self._stray = True
-        if loose and (masking.suspects_credentials(value) or masking.suspects_names(value)):
+        if loose and self._masks and (masking.suspects_credentials(value) or masking.suspects_names(value)):
             value = masking.mask(value, loose=True)
         digest = sha256(value).digest()[:16]
         piece = self._known.get(digest) or self._unnumbered.get(digest)
         if piece is not None:
             return piece
-        if masking.suspects_names(value):
+        if self._masks and masking.suspects_names(value):
             masked = masking.mask(value)
             if masked != value:
                 piece = self._new(masked, sha256(masked).digest()[:16], kind)

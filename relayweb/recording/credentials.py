@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
@@ -25,17 +26,37 @@ _NAMES = frozenset(
         "xauthtoken",
         "xrelaytoken",
         "bearertoken",
+        "cookies",
     )
 )
-_ENDINGS = ("apikey", "accesskey", "accesstoken", "securitytoken", "sessiontoken", "clientsecret")
+_ENDINGS = (
+    *("apikey", "accesskey", "secretkey", "privatekey", "accountkey", "subscriptionkey", "masterkey", "signingkey"),
+    *("accesstoken", "securitytoken", "sessiontoken", "refreshtoken", "idtoken", "apitoken", "privatetoken"),
+    *("clientsecret", "webhooksecret", "password", "passwd", "passphrase"),
+)
 _NO_LETTER = re.compile(r"[^a-z0-9]+")
 _CREDENTIAL = re.compile(
     r"(?i:(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,})"
-    r"|\bsk-[A-Za-z0-9_-]{8,}"
-    r"|\bAKIA[0-9A-Z]{12,}"
+    r"|\b(?:sk|csk)-[A-Za-z0-9_-]{8,}"
+    r"|\b(?:AKIA|ASIA)[0-9A-Z]{12,}"
     r"|\brw_(?:ingest|gateway|read)_[A-Za-z0-9_-]{20,}"
 )
-_SAID = r"(?:api[_-]?key|access[_-]?key|token|secret|password|signature|credential)"
+KEY_SIGNS: Final = (
+    *("gsk_", "_live_", "hf_", "ghp_", "gho_", "ghs_", "ghu_", "ghr_", "_pat_", "whsec_", "r8_", "fw_", "tgp_v1_"),
+    *("npm_", "lsv2_", "vck_", "dop_v1_", "e2b_", "ntn_", "lin_api_", "figd_"),
+    *("aiza", "ya29.", "xai-", "nvapi-", "glpat-", "xox", "xapp-", "pplx-", "pypi-", "absk", "dapi", "pk-lf-", "tvly-"),
+    "private key",
+)
+"""In small letters, one of which every text holds in which `_KEY` finds something."""
+# How the keys of providers begin, as they document it or secret scanners know it. A short word takes a long tail.
+_KEY = re.compile(
+    r"\b(?:(?:pk-lf|xai|nvapi|pplx|tvly|glpat|xapp|xox[a-z]|pypi)-[A-Za-z0-9_-]{8,}"
+    r"|(?:github_pat|lsv2_[a-z]{2}|[sr]k_live|tgp_v1|dop_v1|lin_api|whsec)_[A-Za-z0-9_-]{12,}"
+    r"|(?:gsk|hf|gh[opsur]|r8|fw|npm|vck|e2b|ntn|figd)_[A-Za-z0-9]{16,}"
+    r"|AIza[A-Za-z0-9_-]{20,}|ya29\.[A-Za-z0-9_.-]{10,}|ABSK[A-Za-z0-9+/=]{16,}|dapi[A-Za-z0-9]{16,})"
+    r"|(-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----)[^-]+(?:-----END [A-Z ]{0,60}-----)?"
+)
+_SAID = r"(?:(?:api|access|account|private|secret)[_-]?key|token|secret|password|passwd|pwd|signature|credential)"
 # In an address the parameters named so and the password; in a text around it the members of JSON.
 _PARAMETER = re.compile(rf"(?i:([?&;](?:[a-z0-9_.-]{{0,40}}{_SAID}|key|sig|auth)=)[^\s&;#\"'<>\\]+)")
 _USER = re.compile(
@@ -46,6 +67,15 @@ _MEMBER = re.compile(
     rf"(?:\\{{0,9}}[\"']value\\{{0,9}}[\"']\s{{0,9}}:\s{{0,9}})?\\{{0,9}}[\"'])"
     r"[^\"'\\]+)"
 )
+_VALUE = r"(?=[^\s\"'&;,<>\\]{0,200}\d)[^\s\"'&;,<>\\]{8,}"  # words of a sentence have no digits
+_ASSIGNED = re.compile(rf"(?i:({_SAID}=\\{{0,9}}[\"']?){_VALUE})")
+_HEADER = re.compile(
+    rf"(?i:(cookie:\s{{0,9}})[^\r\n\"'=]{{1,99}}=[^\r\n\"']+"
+    rf"|(authorization:\s{{0,9}})(?:(?:digest|aws4-hmac-sha256)\s[^\r\n]+|(?:[a-z]{{1,20}}\s{{1,9}})?{_VALUE})"
+    rf"|(api-?key:\s{{0,9}}){_VALUE})"
+)
+HEADER_SIGNS: Final = ("cookie:", "ization:", "key:")
+_USER_ALONE = re.compile(r"(://)(?=[^\s/:@\"'<>]{0,200}\d)[^\s/:@\"'<>\\]{16,400}(?=@)")
 # JWTs are looked for in whole runs of their characters, each once: an expression that begins at any "eyJ" takes time
 # with the square of the text, hours for a hostile megabyte.
 _RUN = re.compile(r"[A-Za-z0-9_.-]{16,}")
@@ -88,10 +118,24 @@ _SPECIAL_ENDINGS = tuple(
 
 def mask_text(text: str) -> str:
     """The text without what looks like a credential."""
+    lower = text.lower()
     text = _CREDENTIAL.sub(lambda m: (m[1] or "") + MASK, text)
-    for told in (_PARAMETER, _USER, _MEMBER):
-        text = told.sub(rf"\1{MASK}", text)
+    if any(sign in lower for sign in KEY_SIGNS):
+        text = _KEY.sub(lambda m: (m[1] or "") + MASK, text)
+    for sign, told in (("=", _PARAMETER), ("@", _USER_ALONE), ("://", _USER), ("", _MEMBER), ("=", _ASSIGNED)):
+        if sign in text:
+            text = told.sub(rf"\1{MASK}", text)
+    if any(sign in lower for sign in HEADER_SIGNS):
+        text = _HEADER.sub(lambda m: (m[1] or m[2] or m[3]) + MASK, text)
     return _RUN.sub(lambda m: _without_jwts(m[0]), text) if "eyJ" in text else text
+
+
+def mask_members(text: str) -> str:
+    """A piece of JSON with the values of members of secret names masked, as far as they are whole."""
+    return _PAIR.sub(lambda m: f'{m[1]}{MASK}"' if is_secret_name(m[2]) else m[0], text) if '"' in text else text
+
+
+_PAIR = re.compile(r"""("([^"\\]{1,60})"\s{0,9}:\s{0,9}")(?:[^"\\]|\\.)++(?:"|$)""")
 
 
 def _without_jwts(run: str) -> str:
@@ -100,7 +144,26 @@ def _without_jwts(run: str) -> str:
     kept: list[str] = []
     at = 0
     while at < len(parts):
-        head = _JWT_HEAD.search(parts[at]) if at + 1 < len(parts) and len(parts[at + 1]) >= 6 else None
+        if "eyJ" not in parts[at]:
+            kept.append(parts[at])
+            at += 1
+            continue
+        rest = parts[at + 1 : at + 5]
+        encrypted = len(rest) == 4 and not rest[0].startswith("eyJ") and all(map(len, rest[1:]))  # a JWE
+        head = _JWT_HEAD.search(parts[at]) if encrypted or (rest and len(rest[0]) >= 6) else None
+        if head is None and _hides_secret(parts[at]):
+            head = _JWT_HEAD.search(parts[at])
         kept.append(parts[at] if head is None else parts[at][: head.end()] + MASK)
-        at += 1 if head is None else 3
+        at += 1 if head is None else 5 if encrypted else 3 if rest and len(rest[0]) >= 6 else 1
     return ".".join(kept)
+
+
+def _hides_secret(part: str) -> bool:
+    """Whether this is Base64 of a JSON object, at least of its beginning, with a member of a secret's name."""
+    if not part.startswith("eyJ"):
+        return False
+    whole = part[: len(part) // 4 * 4].replace("-", "+").replace("_", "/")
+    return any(is_secret_name(name) for name in _NAME.findall(b64decode(whole).decode("latin-1")))
+
+
+_NAME = re.compile(r"\"([^\"\\]{1,60})\"\s{0,9}:")

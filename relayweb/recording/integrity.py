@@ -148,7 +148,7 @@ def _contents(counted: Counter[str]) -> Iterator[Problem]:
 
 
 def _events(counted: Counter[str]) -> Iterator[Problem]:
-    reader, store, after = Reader(), content.Store(0), 0
+    reader, store, after = Reader(), content.Store(0, masks=False), 0
     newest = Ledger.objects.values_list("seq", flat=True).first() or 0
     while rows := list(Event.objects.filter(seq__gt=after).order_by("seq")[:SCAN]):
         after = rows[-1].seq

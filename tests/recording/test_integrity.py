@@ -12,7 +12,7 @@ from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayweb.recording import integrity, pricing
+from relayweb.recording import integrity, masking, pricing
 from relayweb.recording.models import Content, Event, Ledger, Price, Scope
 from relayweb.recording.recorder import Line, Recorder
 from relayweb.recording.tables import Tables
@@ -97,6 +97,16 @@ def call(*command: str) -> str:
     call_command(*command, stdout=out, stderr=io.StringIO())
     out.flush()
     return out.buffer.getvalue().decode()
+
+
+def test_what_was_recorded_when_fewer_secrets_were_known_is_whole(record: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"note": "nvapi-0123456789abcdef", "fill": "x" * 3_000, "password": "p"}
+    with monkeypatch.context() as older:
+        older.setattr(masking, "suspects_names", lambda text: False)
+        older.setattr(masking.Prefilter, "suspects", lambda self, text: False)
+        record(streams.scope("start", streams.uid(), None, 1, data={"message": told}, metadata={"error": told}))
+    assert Event.objects.get().flags == 0
+    assert not problems()
 
 
 def test_rows_without_an_event_go(stream: dict[str, Any]) -> None:

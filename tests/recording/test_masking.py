@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Callable
@@ -48,7 +49,8 @@ def bytes_of(value: Any) -> bytes:
 
 PARTS = [*('{"api', '_key":', '"to', 'ken":', ",", '"x"', '"sk', "-abc", "Bear", "er a", "eyJ", "\\u00", '64"', "}")]
 NAMES = ["authorization", "Proxy-Authorization", "api_key", "apiKey", "X-API-Key", "cookie", "Set-Cookie", "secret"]
-NAMES += ["password", "access_token", "refreshToken", "auth-token", "AUTHORIZATION"]
+NAMES += ["password", "access_token", "refreshToken", "auth-token", "AUTHORIZATION", "DB_PASSWORD", "private_key"]
+NAMES += ["Ocp-Apim-Subscription-Key", "passwd", "ssh_passphrase", "id_token", "cookies", "aws.SecretAccessKey"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -88,6 +90,101 @@ def test_credentials_are_masked_in_headers_metadata_and_error_texts(record: Reco
     assert not leaks()
 
 
+KEYS = [
+    *("sk-proj-PLANTED", "sk-ant-api03-PLANTED", "csk-PLANTED", "xai-PLANTED", "nvapi-PLANTED", "gsk_PLANTED"),
+    *("AIzaSyPLANTEDabcdefgh", "ya29.a0PLANTED", "hf_PLANTED", "r8_PLANTED", "pplx-PLANTED", "fw_PLANTED"),
+    *("tgp_v1_PLANTED", "lsv2_pt_PLANTED", "pk-lf-PLANTED", "tvly-PLANTED", "vck_PLANTED", "ntn_PLANTED"),
+    *("ghp_PLANTED", "github_pat_11PLANTED", "glpat-PLANTED", "xoxb-12-PLANTED", "sk_live_PLANTED", "whsec_PLANTED"),
+    *("npm_PLANTED", "pypi-AgEIPLANTED", "ASIAPLANTED", "ABSKPLANTED", "dapi0123456789abcdefPLANTED"),
+    "AccountName=x;AccountKey=PLANTED==;EndpointSuffix=y",
+    "https://x.blob.core.windows.net/c?sv=2024&sig=PLANTED%3D",
+    "Server=x;User Id=y;Password=PLANTED;",
+    "host=x user=y password=PLANTED",
+    "https://PLANTED@github.com/x.git",
+    "redis://:PLANTED@h:6379/0",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEPLANTED\nPLANTED\n-----END RSA PRIVATE KEY-----",
+    "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlPLANTED",
+    "Cookie: sid=PLANTED; a=b",
+    "set-cookie: sid=PLANTED; Path=/",
+    "Authorization: Token PLANTED",
+    'authorization: Digest username="x", response="PLANTED"',
+    "x-api-key: PLANTED",
+    'export AWS_SECRET_ACCESS_KEY="PLANTED"',
+    "eyJhbGciOiJkaXIi.PLANTED.PLANTED.PLANTED.PLANTED",
+    json.dumps({"type": "service_account", "private_key": "PLANTED"}),
+]
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("size", [0, 2_000])
+def test_keys_of_providers_are_known_by_how_they_begin_wherever_texts_are_loose(
+    record: Record, key: str, size: int
+) -> None:
+    uuid, secret, fill = streams.uid(), key.replace("PLANTED", CANARY), "y" * size
+    text = f"{'z ' * (size // 2)} {secret}"
+    said = {"role": "assistant", "content": fill, "metadata": {"x": secret}, "error": {"message": secret}}
+    data = {"content": {"messages": [said]}, "headers": {"x-custom": text}}
+    record(
+        streams.scope("start", uuid, None, 1, category="llm", data=data, metadata={"note": [text], secret: 1}),
+        streams.chunk(uuid, 0, 2, error={"message": text}),
+        streams.mark("relay.chunks", uuid, 2, {"first": 0, "chunks": [{"type": "error", "error": {"message": text}}]}),
+        streams.mark("relay.attempt_failed", uuid, 2, {"status": 401, "message": text, "body": text}),
+        streams.scope("end", uuid, None, 3, category="llm", data={"choices": [{"message": said}]}),
+    )
+    assert not leaks()
+
+
+ARGUMENTS = [
+    json.dumps({"password": "PLANTED", "n": 1}),
+    json.dumps({"a": [{"clientSecret": 'PLANTED"PLANTED'}]}, indent=1),
+    json.dumps({"body": json.dumps({"api_key": "PLANTED"})}),
+    '{"user": "x", "password": "PLANTED", "url": "https://',
+    '{"password": "PLANTED',
+]
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS)
+@pytest.mark.parametrize("size", [0, 2_000])
+def test_arguments_of_tools_that_are_json_in_a_text_are_members_too(record: Record, arguments: str, size: int) -> None:
+    uuid, given = streams.uid(), arguments.replace("PLANTED", CANARY)
+    call = {"id": "c", "function": {"name": "login", "arguments": given}}
+    said = {"role": "assistant", "content": "y" * size, "tool_calls": [call]}
+    item = {"type": "function_call", "name": "login", "arguments": given, "note": "y" * size}
+    delta = {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": given}}
+    piece = {"choices": [{"delta": {"tool_calls": [call]}}]}
+    wide = {"arguments": given, **{f"n{i}": i for i in range(100)}}
+    record(
+        streams.scope("start", uuid, None, 1, category="llm", data={"content": {"messages": [said], "input": [item]}}),
+        streams.mark("relay.chunks", uuid, 2, {"first": 0, "chunks": [delta]}),
+        streams.mark("relay.chunks", uuid, 2, {"first": 1, "chunks": [piece, {"fill": "y" * size}]}),
+        streams.scope("start", streams.uid(), uuid, 2, category="tool", data=wide),
+        streams.scope("end", uuid, None, 3, category="llm", data={"choices": [{"message": said}], "output": [item]}),
+    )
+    assert not leaks()
+
+
+def test_arguments_of_tools_without_a_secret_keep_their_text(record: Record) -> None:
+    given = '{ "note": "the \\"token\\": and sk-abcdefgh12345678", "tokens": 1.50, "password": "" }'
+    call = {"id": "c", "function": {"name": "f", "arguments": given}}
+    event = streams.scope("end", streams.uid(), None, 1, category="llm", data={"message": {"tool_calls": [call]}})
+    record(event)
+    assert json.loads(texts()[0]) == event
+
+
+def test_names_that_are_keys_are_masked_where_texts_are_loose(record: Record) -> None:
+    spent = {f"sk-{CANARY}{i}": i for i in range(3)}
+    record(streams.scope("start", streams.uid(), None, 1, metadata={"spent": spent}))
+    assert not leaks()
+    assert sorted(json.loads(texts()[0])["metadata"]["spent"].values()) == [0, 1, 2]
+
+
+def test_base64_of_json_with_a_secret_member_is_masked(record: Record) -> None:
+    hidden = base64.b64encode(json.dumps({"auth": "x", "password": CANARY}).encode()).decode()
+    plain = base64.b64encode(json.dumps({"cursor": 12345, "page": 3}).encode()).decode().rstrip("=")
+    record(streams.scope("start", streams.uid(), None, 1, metadata={"x-registry-auth": hidden, "next": plain}))
+    assert hidden[:20].encode() not in texts()[0] and plain.encode() in texts()[0]
+
+
 PLACES: list[Any] = [
     [["accept", "*/*"], ["x-api-key", "PLANTED"]],
     [["cookie", "PLANTED"]],
@@ -113,7 +210,7 @@ def test_secrets_in_pairs_addresses_and_json_texts_of_headers_metadata_and_error
     uuid = streams.uid()
     planted = json.loads(json.dumps(place).replace("PLANTED", CANARY + "x" * size))
     headers = planted if isinstance(planted, list | dict) else {"x-custom": planted}
-    data = {"content": {"messages": []}, "headers": headers, "extra_headers": headers}
+    data: Any = {"content": {"messages": []}, "headers": headers, "extra_headers": headers}
     failed = {**streams.FAILED, "otel.status_description": str(planted), "x": [planted], "fill": "y" * size}
     record(
         streams.scope("start", uuid, None, 1, category="llm", data=data, metadata={"a": planted, "kept": "yes"}),
@@ -192,6 +289,11 @@ def test_the_prefilter_forgets_no_sign_of_a_secret_for_what_it_saw_before(seen: 
         ("a eyJhbGciOi.eyJzdWIiO.s-_g b", "a [masked] b"),
         ("token-eyJhbGciOi.eyJzdWIiO", "token-[masked]"),
         ("eyJhbGciOi.eyJzdWIiO.sig.rest", "[masked].rest"),
+        ("Incorrect API key provided: sk-proj-abcd1234.", "Incorrect API key provided: [masked]."),
+        ("missing authorization: header required", "missing authorization: header required"),
+        ("Unexpected token: '<' at 12", "Unexpected token: '<' at 12"),
+        ("max_tokens=4096000000&npm_config_registry", "max_tokens=4096000000&npm_config_registry"),
+        ("hf_hub_download_failed and task_id_0123456789abc", "hf_hub_download_failed and task_id_0123456789abc"),
         ("see eyJ.eyJabc and keyJabcdef.abcdefgh", "see eyJ.eyJabc and keyJabcdef.abcdefgh"),
         ("/gw/t/rw_gateway_0123456789012345678901234567890123456789012/openai", "/gw/t/[masked]/openai"),
     ],
@@ -225,11 +327,20 @@ def test_names_that_end_with_that_of_a_key_are_secret(name: str) -> None:
         '"a',
         "'key':",
         "?key=",
+        "token=a",
+        "api-key:",
+        "authorization:a ",
+        "cookie: a",
+        "-----BEGIN PRIVATE KEY-----",
+        "eyJhIjoi",
+        '"a":"',
+        "eyJabcdef..a.",
     ],
 )
 def test_hostile_text_takes_time_in_proportion_to_its_length(part: str) -> None:
     began = time.process_time()
     masking.mask_text(part * (1_000_000 // len(part)))
+    masking.mask(json.dumps({"arguments": part * (1_000_000 // len(part))}).encode())
     assert time.process_time() - began < 5
 
 
@@ -314,7 +425,7 @@ def test_a_second_member_of_the_same_name_hides_no_secret(record: Record, hidden
     assert leaks() == []
 
 
-def test_lone_surrogates_beside_a_secret_stay_where_they_were():
+def test_lone_surrogates_beside_a_secret_stay_where_they_were() -> None:
     text = "a \\ud800 b \ue000 c \\ufffd d"
     line = (
         f'{{"atof_version":"0.1","kind":"mark","name":"{text}","uuid":"019b76da-0000-7000-8000-000000000001",'
