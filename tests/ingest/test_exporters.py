@@ -32,7 +32,7 @@ class Agent:
     def end(self) -> None:
         """Shut the exporter down and the process; may be called again."""
         if self.process.poll() is None:
-            self.process.communicate(timeout=20)
+            self.process.communicate(timeout=120)
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def count(served: Served) -> int:
     return served.get("/healthz").json()["writer"]["seq"]
 
 
-def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come about"

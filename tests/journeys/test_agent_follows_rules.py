@@ -27,7 +27,7 @@ def put(served: Served, *configs: dict[str, Any]) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
-def soon(is_so: Callable[[], bool], seconds: float) -> None:
+def soon(is_so: Callable[[], bool], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < end, f"not within {seconds} s"
@@ -56,9 +56,9 @@ def test_a_rule_saved_at_the_server_rewrites_the_next_call_of_the_agent(serve: C
             "action": {"type": "set_parameters", "parameters": {"temperature": 0}},
         }
         put(served, rule)
-        soon(lambda: ask() == 0, 3)
+        soon(lambda: ask() == 0)
         served.stop()
-        soon(lambda: follower.error is not None, 5)
+        soon(lambda: follower.error is not None)
         assert ask() == 0
     finally:
         follower.close()

@@ -41,7 +41,7 @@ def turns(site: Any, q: str = "") -> list[dict[str, Any]]:
     return answer.json()["turns"]
 
 
-def recorded(site: Any, before: int, seconds: float = 15) -> dict[str, Any]:
+def recorded(site: Any, before: int, seconds: float = 60) -> dict[str, Any]:
     """The newest turn, once there are more than before and it has a call."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -133,8 +133,8 @@ def test_the_wrapped_client_of_the_page_records_a_turn_of_its_session(site, show
 
 def test_the_otlp_variables_of_the_page_reach_the_door(site, shown):
     env = dict(line.removeprefix("export ").split("=", 1) for line in text(shown["otlp"], "shell").splitlines())
-    name, token = env["OTEL_EXPORTER_OTLP_TRACES_HEADERS"].strip('"').split("=", 1)
-    endpoint = env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]
+    name, token = env["OTEL_EXPORTER_OTLP_HEADERS"].strip('"').split("=", 1)
+    endpoint = env["OTEL_EXPORTER_OTLP_ENDPOINT"]
     span = {
         "traceId": "0af7651916cd43dd8448eb211c80319c",
         "spanId": "b7ad6b7169203331",
@@ -147,8 +147,15 @@ def test_the_otlp_variables_of_the_page_reach_the_door(site, shown):
         ],
     }
     body = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
-    answer = httpx2.post(endpoint, json=body, headers={name: token})
-    assert answer.status_code == 200, answer.text
+    told = {"traceId": span["traceId"], "spanId": span["spanId"], "timeUnixNano": "1795939200500000000"}
+    said = {"kvlistValue": {"values": [{"key": "content", "value": {"stringValue": "Say hello by OTLP."}}]}}
+    log = {
+        "resourceLogs": [{"scopeLogs": [{"logRecords": [{**told, "eventName": "gen_ai.user.message", "body": said}]}]}]
+    }
+    for path, request in (("traces", body), ("logs", log)):
+        answer = httpx2.post(f"{endpoint}/v1/{path}", json=request, headers={name: token})
+        assert answer.status_code == 200, answer.text
+    assert turns(site, "model:m1-by-otlp")[0]["asked"] == "Say hello by OTLP."
     assert turns(site, "model:m1-by-otlp")[0]["status"] == "ok"
 
 
