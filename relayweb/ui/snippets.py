@@ -148,14 +148,16 @@ def ways(origin: str, tokens: dict[str, str]) -> list[Way]:
             "OpenTelemetry",
             "OTLP over HTTP, GenAI conventions",
             "ingest",
-            "Set the exporter of any OpenTelemetry SDK. Rewrites and chunks do not travel in OTLP.",
+            "Set the exporters of any OpenTelemetry SDK; many tell what was said in logs only, and only if asked to. "
+            "Rewrites and chunks do not travel in OTLP.",
             [
                 Snippet(
                     "shell",
-                    f"export OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={origin}/v1/traces\n"
-                    "export OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf\n"
-                    f'export OTEL_EXPORTER_OTLP_TRACES_HEADERS="x-relay-token={ingest}"',
-                    (f"{origin}/v1/traces", f"x-relay-token={ingest}"),
+                    f"export OTEL_EXPORTER_OTLP_ENDPOINT={origin}\n"
+                    "export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\n"
+                    f'export OTEL_EXPORTER_OTLP_HEADERS="x-relay-token={ingest}"\n'
+                    "export OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true",
+                    (f"OTLP_ENDPOINT={origin}", f"x-relay-token={ingest}"),
                 )
             ],
         ),
