@@ -30,6 +30,7 @@ COPY, MADE = Event.Flag.COPY, Event.Flag.MADE
 _WORST = 2 * MADE
 _COPY = re.compile(rb'\{"otlp":\{"trace_id":"([0-9a-f]{32})"(,"made":true)?(,"log":true)?\}')
 _SIGN = b'{"otlp":'
+_NOBODY = "0" * 32
 _KINDS = {"start": START, "end": END}
 
 
@@ -55,6 +56,10 @@ class _Copy:
         self.line, self.trace, self.made, self.log = line, trace, made, log
         self.event: dict[str, Any] = json.loads(line.text)
         self.kind = _KINDS.get(self.event.get("scope_category") or "", MARK)
+        for member in ("uuid", "parent_uuid"):
+            UUID(self.event[member] or _NOBODY)
+        if self.kind == MARK and not self.event["parent_uuid"]:
+            raise ValueError
 
     @property
     def rank(self) -> int:
@@ -191,7 +196,10 @@ def _without_copies(tables: Joint, better: dict[bytes, bytes]) -> list[bytes]:
 def _copy(line: Line) -> _Copy | None:
     if (found := _COPY.match(line.text)) is None:
         return None
-    return _Copy(line, bytes.fromhex(found[1].decode()), bool(found[2]), bool(found[3]))
+    try:
+        return _Copy(line, bytes.fromhex(found[1].decode()), bool(found[2]), bool(found[3]))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None  # nothing that we made of a span: whoever wrote it is told so, if it is no event
 
 
 def made_from(root: bytes, uuid: bytes) -> bytes:

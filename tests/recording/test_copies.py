@@ -193,3 +193,28 @@ def test_a_late_copy_of_a_long_session_tells_it_anew_now_and_then_only(monkeypat
     recorder.sweep(10**16, 1, 0)
     same(want, snapshot())
     assert told[-1] >= len(atof) and sum(told) < 2 * len(atof)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(
+            {"parent_uuid": None},
+            {"parent_uuid": 5},
+            {"parent_uuid": "x"},
+            {"uuid": None},
+            {"uuid": "x"},
+            {"kind": None},
+        ),
+        *({"kind": "scope", "scope_category": ["start"]}, {"scope_category": {}}, {"kind": "scope"}, {"name": None}),
+    ],
+)
+def test_what_only_begins_like_a_copy_holds_nobody_up(change: dict[str, Any]) -> None:
+    empty()
+    made = told_by_span(bytes(16), made=True)
+    good = {**made, **streams.mark("note", streams.uid(2), 1, uuid=streams.uid(1))}
+    lines = [Line(streams.line(event), 0) for event in ({**good, **change}, {**good, "uuid": streams.uid(3)})]
+    broken = Line(streams.line(good)[:-1], 0)
+    RunRecorder(Tables(connection)).record([*lines, broken])
+    assert lines[1].error is None and Event.objects.filter(uuid=UUID(streams.uid(3))).exists()
+    assert broken.error and "not JSON" in broken.error
