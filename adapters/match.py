@@ -59,7 +59,8 @@ class Match:
     def fits_unread(self, facts: Facts) -> bool:
         """Whether all fits that is known of a call without its body."""
         return (
-            _fits(self.profile, facts.profile)
+            (facts.model is None or _fits(self.model, facts.model))
+            and _fits(self.profile, facts.profile)
             and _fits(self.provider, facts.provider)
             and _fits(self.call_role, facts.call_role)
             and _fits(self.api_mode, facts.api_mode)

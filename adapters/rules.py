@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 SLOW_S = 1.0  # a rule that takes longer has failed
 
-_UNREAD = "the request's body cannot be read; send it as a JSON object, plain, gzip or zstd"
+_UNREAD = "the request's body cannot be read; send it as a JSON object, plain, gzip or zstd, of not too many values"
 
 _RULE_FIELDS = (
     Field("key", "text", "Short name, unique in the set.", required=True),
@@ -271,6 +271,8 @@ def _run_one(rule: Rule, draft: Draft, tally: Failures) -> Stage:
         after = rule.action.apply(draft)
         if not isinstance(after, Draft) or not isinstance(after.body, dict):
             error, after = f"returned {type(after).__name__} instead of a request", draft
+        elif after.body is not draft.body and draft.facts.unread:
+            return Stage(rule, "error", draft, draft, 0.0, [], _UNREAD)  # it goes out as it came
         elif after.body is not draft.body:
             patch = json_patch.diff(draft.body, after.body)
     except Exception as raised:

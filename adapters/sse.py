@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from adapters.marks import UNREADABLE_CHUNK
 
 _LINE = re.compile(rb"\r\n|\n|\r")
+_BLANK_LINES = re.compile(rb"[\r\n]+")
 _BOM = b"\xef\xbb\xbf"
 _FIELDS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _LONGEST = 65_536  # bytes kept of what cannot be read
@@ -43,7 +44,7 @@ class Splitter:
 
     Lines end with LF, CRLF or CR; a blank line ends a slice, which is given out with its last byte. A CR that ends a
     piece ends its line at once; the LF that may follow is not another line (and, if its slice is out already, a slice
-    of its own without data). Nothing is decoded but the event name (UTF-8 always).
+    of its own without data). Further blank lines are one slice. Nothing is decoded but the event name (UTF-8 always).
     """
 
     def __init__(self) -> None:
@@ -52,6 +53,8 @@ class Splitter:
         self._scan = 0  # where to look for its end
         self._after_cr = False
         self._first = True
+        self.lines = 0
+        """Lines of the event that has not ended yet."""
 
     def feed(self, data: bytes) -> list[Slice]:
         if not data:
@@ -69,9 +72,14 @@ class Splitter:
         while (end := _LINE.search(buffer, self._scan)) is not None:
             blank = end.start() == self._line
             self._line = self._scan = end.end()
+            self.lines += 1
             if blank:
                 out.append(self._slice(bytes(buffer[start : end.end()])))
                 start = end.end()
+                self.lines = 0
+                if (more := _BLANK_LINES.match(buffer, start)) is not None:  # one slice, not millions
+                    out.append(Slice(more.group(), None, None))
+                    start = self._line = self._scan = more.end()
         self._scan = len(buffer)
         self._after_cr = bool(data) and data[-1] == 0x0D
         if start:

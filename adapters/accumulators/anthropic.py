@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from adapters.accumulators.base import combined, index_of
+from adapters.accumulators.base import RECORDED, combined, gathered, grown, index_of, settled
 
 
 class AnthropicStreamAccumulator:
@@ -67,15 +67,14 @@ class AnthropicStreamAccumulator:
             if isinstance(piece, str):
                 self._inputs.setdefault(index, []).append(piece)
         elif kind == "citations_delta":
-            citations = block.get("citations")
-            block["citations"] = [*(citations if isinstance(citations, list) else []), delta.get("citation")]
+            block["citations"] = gathered(block.get("citations"), [delta.get("citation")])
         else:
             source, target = self._TEXT[kind]
             if source not in delta:
                 return
             piece, old = delta[source], block.get(target)
             if isinstance(piece, str):
-                block[target] = old + piece if isinstance(old, str) else piece
+                block[target] = grown(old, piece)
             elif target not in block:
                 block[target] = piece  # a null has a meaning of its own
             for key, value in delta.items():
@@ -96,16 +95,19 @@ class AnthropicStreamAccumulator:
                 self._message[key] = value
 
     def finalize(self) -> dict[str, Any]:
+        return self._build(RECORDED)
+
+    def _build(self, most: int | None) -> dict[str, Any]:
         content = []
-        for index in sorted(self._blocks):
-            block = dict(self._blocks[index])
+        for index in sorted(self._blocks)[:most]:
+            block = settled(self._blocks[index], 1)
             if index in self._inputs:
                 block["input"] = _parsed("".join(self._inputs[index]), block.get("input"))
             content.append(block)
         return {"type": "message", "role": "assistant", **self._message, "content": content}
 
     def response(self, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        return combined(base, self.finalize())
+        return combined(base, self._build(None))
 
 
 def _parsed(text: str, empty: Any) -> Any:

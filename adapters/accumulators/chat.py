@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from adapters.accumulators.base import combined, counts, index_of
+from adapters.accumulators.base import RECORDED, combined, counts, gathered, grown, index_of, settled
 from adapters.marks import UNREADABLE_CHUNK
 
 _HEADING = re.compile(r"\*\*[^*\s]")
@@ -43,14 +43,14 @@ class ChatStreamAccumulator:
         return choice
 
     def finalize(self) -> dict[str, Any]:
-        return self._build(None)
+        return self._build(None, RECORDED)
 
     def response(self, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return combined(base, self._build("stop"))
 
-    def _build(self, missing_finish: str | None) -> dict[str, Any]:
+    def _build(self, missing_finish: str | None, most: int | None = None) -> dict[str, Any]:
         out = {**self._top, "object": "chat.completion"}
-        out["choices"] = [self._choices[i].build(missing_finish) for i in sorted(self._choices)]
+        out["choices"] = [self._choices[i].build(missing_finish, most) for i in sorted(self._choices)[:most]]
         if self._usage is not None:
             out["usage"] = self._usage
         return out
@@ -68,6 +68,7 @@ class _Choice:
         self.logprobs: dict[str, list[Any]] = {}
         self.message: dict[str, Any] = {}
         self.text: dict[str, list[str]] = {}
+        self.bold: dict[str, _Bold] = {}
         self.parts: list[Any] = []
         self.details: list[Any] = []
         self.calls: list[dict[str, Any]] = []
@@ -112,9 +113,13 @@ class _Choice:
 
     def _add_text(self, name: str, text: str) -> None:
         pieces = self.text.setdefault(name, [])
-        if name.startswith("reasoning") and _glued(pieces, text):
-            pieces.append("\n\n")
-        pieces.append(text)
+        if name.startswith("reasoning"):
+            bold = self.bold.setdefault(name, _Bold())
+            if _HEADING.match(text) and bold.is_closed and pieces[-1][-1:] in _SENTENCE_ENDS:
+                pieces.append("\n\n")  # a new block that starts without a break
+            bold.add(text)
+        if text or not pieces:
+            pieces.append(text)
 
     def _tool_calls(self, fragments: Any) -> None:
         for position, fragment in enumerate(fragments if isinstance(fragments, list) else ()):
@@ -125,13 +130,11 @@ class _Choice:
     def _other_delta(self, key: str, value: Any) -> None:
         old = self.message.get(key)
         if isinstance(old, list) and isinstance(value, list):
-            self.message[key] = [*old, *value]
+            self.message[key] = gathered(old, value)
         elif isinstance(old, Mapping) and isinstance(value, Mapping):  # function_call, audio
             self.message[key] = {
                 **old,
-                **{
-                    k: old[k] + v if isinstance(v, str) and isinstance(old.get(k), str) else v for k, v in value.items()
-                },
+                **{k: grown(old.get(k), v) if isinstance(v, str) else v for k, v in value.items()},
             }
         else:
             self.message[key] = value
@@ -155,21 +158,21 @@ class _Choice:
             elif key not in call or value != "":
                 call[key] = value
 
-    def build(self, missing_finish: str | None) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": None, **self.message}
+    def build(self, missing_finish: str | None, most: int | None) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": None, **settled(self.message, 2)}
         for name, pieces in self.text.items():
             message[name] = "".join(pieces)
         if self.parts:
             text = message["content"]
-            message["content"] = [*([{"type": "text", "text": text}] if text else []), *self.parts]
+            message["content"] = [*([{"type": "text", "text": text}] if text else []), *self.parts[:most]]
         if self.details:
-            message["reasoning_details"] = self.details
+            message["reasoning_details"] = self.details[:most]
         if self.calls:
-            ordered = sorted(self.calls, key=lambda c: c["index"])
-            message["tool_calls"] = [{k: v for k, v in c.items() if k != "index"} for c in ordered]
+            ordered = sorted(self.calls, key=lambda c: c["index"])[:most]
+            message["tool_calls"] = [settled({k: v for k, v in c.items() if k != "index"}, 2) for c in ordered]
         out = {"index": self.index, "message": message}
         if self.logprobs:
-            out["logprobs"] = self.logprobs
+            out["logprobs"] = {name: items[:most] for name, items in self.logprobs.items()}
         finish = self.finish if self.finish is not None else missing_finish
         return {**out, "finish_reason": finish, **self.other}
 
@@ -184,7 +187,7 @@ def _is_another(call: Mapping[str, Any], fragment: Mapping[str, Any]) -> bool:
     old, new = call.get("function"), fragment.get("function")
     if fragment.get("id") or not isinstance(old, Mapping) or not isinstance(new, Mapping) or not new.get("name"):
         return False
-    before, arguments = old.get("arguments"), new.get("arguments")
+    before, arguments = settled(old.get("arguments")), new.get("arguments")
     if not isinstance(before, str) or not isinstance(arguments, str) or not arguments.lstrip().startswith("{"):
         return False
     try:
@@ -193,12 +196,24 @@ def _is_another(call: Mapping[str, Any], fragment: Mapping[str, Any]) -> bool:
         return False
 
 
-def _glued(pieces: list[str], new: str) -> bool:
-    """Whether a new reasoning block starts without a break: a bold heading right after the end of a sentence."""
-    if not _HEADING.match(new):
-        return False
-    before = "".join(pieces)
-    return before[-1:] in _SENTENCE_ENDS and bool(before) and before.count("**") % 2 == 0
+class _Bold:
+    """Follows the bold marks of a text that grows."""
+
+    def __init__(self) -> None:
+        self._marks = 0
+        self._half = ""
+        self._begun = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether there is a text, and each of its marks has its other."""
+        return self._begun and self._marks % 2 == 0
+
+    def add(self, text: str) -> None:
+        text = self._half + text
+        self._begun = self._begun or bool(text)
+        self._marks += text.count("**")
+        self._half = "*" * ((len(text) - len(text.rstrip("*"))) % 2)
 
 
 def _joined(old: Any, new: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,7 +221,7 @@ def _joined(old: Any, new: Mapping[str, Any]) -> dict[str, Any]:
     out = dict(old) if isinstance(old, Mapping) else {}
     for key, value in new.items():
         if key in ("arguments", "input") and isinstance(value, str):
-            out[key] = (out.get(key) or "") + value
+            out[key] = grown(out.get(key), value)
         elif value is not None and (value != "" or key not in out):
             out[key] = value
     return out

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from adapters.accumulators.base import combined, index_of
+from adapters.accumulators.base import RECORDED, combined, gathered, grown, index_of, settled
 
 _UNPLACED = 1 << 20  # beyond any index that a stream tells
+_MOST_PARTS = 10_000
 
 
 class ResponsesStreamAccumulator:
@@ -60,7 +61,7 @@ class ResponsesStreamAccumulator:
             _put(item, "summary", index_of(chunk.get("summary_index")) or 0, part)
         elif kind in ("response.output_text.annotation.added",):
             target = _part(item, "content", index_of(chunk.get("content_index")) or 0, "output_text")
-            target["annotations"] = [*(target.get("annotations") or []), chunk.get("annotation")]
+            target["annotations"] = gathered(target.get("annotations"), [chunk.get("annotation")])
         elif kind.endswith(".delta") and isinstance(delta, str):
             self._text(kind, item, chunk, delta, append=True)
         elif kind.endswith(".done"):
@@ -79,19 +80,21 @@ class ResponsesStreamAccumulator:
         if part_type is not None:
             number = chunk.get("summary_index") if member == "summary" else chunk.get("content_index")
             target = _part(item, member, index_of(number) or 0, part_type)
-        old = target.get(field)
-        target[field] = old + text if append and isinstance(old, str) else text
+        target[field] = grown(target.get(field), text) if append else text
 
     def finalize(self) -> dict[str, Any]:
+        return self._build(RECORDED)
+
+    def _build(self, most: int | None) -> dict[str, Any]:
         out: dict[str, Any] = {"object": "response", **self._response}
-        items = [self._items[i] for i in sorted(self._items)]
+        items = [settled(self._items[i]) for i in sorted(self._items)[:most]]
         if items and not (self._terminal and out.get("output")):
             out["output"] = items
         out.setdefault("output", [])
         return out
 
     def response(self, base: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        return combined(base, self.finalize())
+        return combined(base, self._build(None))
 
 
 _TEXT_PLACES: dict[str, tuple[str, str | None, str]] = {
@@ -138,7 +141,7 @@ def _part(item: dict[str, Any], member: str, index: int, part_type: str) -> dict
 def _put(item: dict[str, Any], member: str, index: int, part: Mapping[str, Any]) -> None:
     parts = item.get(member)
     parts = list(parts) if isinstance(parts, list) else []
-    if index > len(parts) + 64 or index < 0:
+    if not 0 <= index <= min(len(parts) + 64, _MOST_PARTS):
         return
     while len(parts) <= index:
         parts.append({})

@@ -152,14 +152,14 @@ class Facts(msgspec.Struct, frozen=True):
     session_id: str | None = None
     stream: bool = False
     request_id: str | None = None  # of the logical call, shared by its attempts
-    unread: bool = False  # the body could not be read: model, stream and session are not known
+    unread: bool = False  # the body could not be read: stream and session are not known, the model perhaps
 
 
 UNREADABLE = "unreadable_body"
 
 
 class Unread(dict[str, Any]):
-    """A request whose body is no JSON object that we can read: its text, for the record, is its member UNREADABLE."""
+    """A body that cannot be read: its text, for the record, is its member UNREADABLE, beside what is known of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,11 +105,11 @@ class Redact(Action):
     def redacted(self, value: Any, known: dict[str, str] | None = None) -> Any:
         """A copy of `value` without what this rule hides. A text for which the time runs out is hidden whole.
 
-        `known` remembers texts between calls: the stages of one request share most of theirs. Of a body that could not
+        `known` remembers texts between calls: the stages of one request share most of theirs. Of a text that could not
         be read nothing is left, since nothing can be found in it.
         """
-        if isinstance(value, dict) and list(value) == [UNREADABLE]:
-            return {UNREADABLE: self.replacement}
+        if isinstance(value, dict) and UNREADABLE in value:
+            value = {**value, UNREADABLE: self.replacement}
         for steps in self._steps:  # type: ignore[attr-defined]
             value = self._at(value, steps)
         if not self._finders:  # type: ignore[attr-defined]

@@ -32,6 +32,11 @@ _CLIENT_CALLS = frozenset(
 )
 
 
+# Messages of the user by which a conversation is known again: those of one request must not push out all others'.
+_MOST_PREFIXES = 64
+# Tools that one answer asks for, as far as they are followed.
+_MOST_TOOLS = 1000
+
 # Why an answer stops that was not finished, in the words of the three formats.
 _TRUNCATED = frozenset({"length", "max_tokens", "incomplete"})
 
@@ -99,7 +104,7 @@ def read_question(api_mode: str, body: Any) -> Question:
     return Question(
         model=_string(body.get("model")),
         streaming=body.get("stream") is True,
-        prefixes=tuple(prefixes),
+        prefixes=tuple(prefixes[-_MOST_PREFIXES:]),
         asks_anew=anew,
         asks=_asks(prefixes[-1], results, body, items) if prefixes else (),
         tool_results=results,
@@ -127,7 +132,7 @@ def read_answer(api_mode: str, response: Any) -> Answer:
 class StreamWatch:
     """Follows a stream just closely enough to know, before its last byte is passed on, where the turn stands.
 
-    Keeps only the chunks that tell of tools, from which `answer` is put together at the end.
+    Puts together only what its chunks tell of tools.
     """
 
     def __init__(self, api_mode: str) -> None:
@@ -137,7 +142,7 @@ class StreamWatch:
         self.finished = False
         self.failed = False
         self.truncated = False
-        self._kept: list[dict[str, Any]] = []
+        self._tools: accumulators.Accumulator | None = None
         # Not bound: a cycle would keep each stream until the next full collection.
         self._observe = {CHAT: StreamWatch._chat, MESSAGES: StreamWatch._message}.get(api_mode, StreamWatch._response)
 
@@ -151,19 +156,22 @@ class StreamWatch:
         if self.failed:
             return Answer(failed=True)
         calls: tuple[ToolCall, ...] = ()
-        accumulator = accumulators.for_api_mode(self.api_mode) if self._kept else None
-        if accumulator is not None:
-            for chunk in self._kept:
-                accumulator.observe(chunk)
-            calls = _as_cut(tuple(_tool_calls(self.api_mode, accumulator.finalize())), self.truncated)
+        if self._tools is not None:
+            calls = _as_cut(tuple(_tool_calls(self.api_mode, self._tools.finalize())), self.truncated)
         return Answer(self.response_id, calls, self.goes_on)
+
+    def _tell(self, chunk: dict[str, Any]) -> None:
+        if self._tools is None:
+            self._tools = accumulators.for_api_mode(self.api_mode)
+        if self._tools is not None:
+            self._tools.observe(chunk)
 
     def _chat(self, chunk: dict[str, Any]) -> None:
         for choice in _dicts(chunk.get("choices")):
             delta = choice.get("delta")
             if isinstance(delta, dict) and (delta.get("tool_calls") or delta.get("function_call")):
                 self.goes_on = True
-                self._kept.append(chunk)
+                self._tell(chunk)
             self.finished |= bool(choice.get("finish_reason"))
             self.truncated |= choice.get("finish_reason") == "length"
 
@@ -171,10 +179,10 @@ class StreamWatch:
         block, delta = chunk.get("content_block"), chunk.get("delta")
         if isinstance(block, dict) and block.get("type") == "tool_use":
             self.goes_on = True
-            self._kept.append(chunk)
+            self._tell(chunk)
         if isinstance(delta, dict):
             if delta.get("type") == "input_json_delta":
-                self._kept.append(chunk)
+                self._tell(chunk)
             if delta.get("stop_reason"):
                 self.finished = True
                 self.truncated |= delta["stop_reason"] == "max_tokens"
@@ -184,7 +192,7 @@ class StreamWatch:
         item, response = chunk.get("item"), chunk.get("response")
         if isinstance(item, dict) and item.get("type") in _CLIENT_CALLS:
             self.goes_on = True
-            self._kept.append(chunk)
+            self._tell(chunk)
         if isinstance(response, dict):
             self.response_id = _string(response.get("id")) or self.response_id
         self.truncated |= chunk.get("type") == "response.incomplete"
@@ -249,7 +257,8 @@ def _tool_calls(api_mode: str, response: dict[str, Any]) -> Iterator[ToolCall]:
 
 def _as_cut(calls: tuple[ToolCall, ...], truncated: bool) -> tuple[ToolCall, ...]:
     """The calls of an answer that reached the limit of its length, which was in the last of them."""
-    return (*calls[:-1], replace(calls[-1], complete=False)) if calls and truncated else calls
+    calls = (*calls[:-1], replace(calls[-1], complete=False)) if calls and truncated else calls
+    return calls[:_MOST_TOOLS]
 
 
 def _tool_call(id: Any, name: Any, arguments: Any, free: bool = False) -> ToolCall:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import zlib
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import httpx2
-import msgspec
 import zstandard
 
 from adapters import sse
@@ -19,6 +17,7 @@ from adapters.actions.base import UNREADABLE, Unread
 from adapters.json_values import same
 from relayweb import conf
 from relayweb.gateway import headers as travel
+from relayweb.gateway.reading import as_text, is_replaced, read
 from relayweb.gateway.splice import dump, splice
 from relayweb.gateway.transport import Held, Transports, raw, read_all
 from relayweb.gateway.upstreams import Target
@@ -40,7 +39,7 @@ class ProviderError(Exception):
         self.headers = response.headers
         self.content = content
         shown = plain(response, content)
-        self.body = parse(shown)
+        self.body = read(shown)
         text = shown.decode("utf-8", "replace")
         self.response = SimpleNamespace(status_code=self.status_code, headers=response.headers, text=text)
         super().__init__(_message(self.body) or f"HTTP {self.status_code} {response.reason_phrase}".strip())
@@ -73,11 +72,11 @@ class Exchange:
         self.incoming = incoming
         self._transports = transports
         shown = decoded(incoming.content, _coding(incoming.headers))
-        parsed = parse(shown)
+        parsed = read(shown)
         self.replaced = is_replaced(shown)
-        self.readable = isinstance(parsed, dict)
-        # The very object that Relay's side hands back when nothing changed it. What cannot be read goes out byte for
-        # byte for the provider to judge, unless a rule that must not be passed by refuses it.
+        self.readable = isinstance(parsed, dict) and not isinstance(parsed, Unread)
+        # The very object that Relay's side hands back when nothing changed it. What cannot be read, or not wholly, goes
+        # out byte for byte for the provider to judge, unless a rule that must not be passed by refuses it.
         self.body: dict[str, Any] = parsed if isinstance(parsed, dict) else Unread({UNREADABLE: _shown(incoming)})
         self.response: httpx2.Response | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -96,8 +95,8 @@ class Exchange:
             removed = {name.lower().encode("latin-1", "replace") for name in getattr(extra, "removed", ())}
             changed = {k: v for k, v in request.items() if k != "extra_headers" or k in self.body}
             if self.readable and not same(changed, self.body):  # 1, 1.0 and true are different bodies
-                text = decoded(content, _coding(self.incoming.headers))
-                content = splice(text, self.body, changed)
+                plain_content = decoded(content, _coding(self.incoming.headers))
+                content = splice(plain_content, self.body, changed)
                 removed.add(b"content-encoding")
                 kept = [(name, _as_utf8(value) if name.lower() == b"content-type" else value) for name, value in kept]
         kept = [(name, value) for name, value in kept if name not in removed]
@@ -148,29 +147,6 @@ async def _begins_as_events(response: httpx2.Response) -> bool:
         begun += decode(part)
         if (told := sse.begins(begun)) is not None:
             return told
-    return False
-
-
-def parse(data: bytes) -> Any:
-    """JSON with its order kept, in UTF-8, 16 or 32; None where it is none. Bad characters are replaced, as SDKs do."""
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        pass
-    try:
-        return json.loads(_text(data))
-    except (ValueError, RecursionError):
-        return None
-
-
-def is_replaced(data: bytes) -> bool:
-    """Whether bytes are no text, so that what is recorded of them has other characters."""
-    if data.isascii():
-        return False
-    try:
-        data.decode(json.detect_encoding(data))
-    except UnicodeDecodeError:
-        return True
     return False
 
 
@@ -241,12 +217,8 @@ def _coding(headers: travel.Headers) -> str:
 
 
 def _shown(incoming: Incoming) -> str:
-    text = _text(incoming.content[:65_536])
-    return text if len(incoming.content) <= 65_536 else f"{text}… ({len(incoming.content)} bytes)"
-
-
-def _text(data: bytes) -> str:
-    return data.decode(json.detect_encoding(data), "replace")
+    shown = as_text(incoming.content[:65_536])
+    return shown if len(incoming.content) <= 65_536 else f"{shown}… ({len(incoming.content)} bytes)"
 
 
 def _as_utf8(content_type: bytes) -> bytes:
@@ -266,7 +238,8 @@ __all__ = [
     "Incoming",
     "ProviderError",
     "dump",
-    "parse",
+    "is_replaced",
     "plain",
     "raw",
+    "read",
 ]

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 
 from adapters import relay_llm, unplaced, wire
-from adapters.actions.base import Facts
+from adapters.actions.base import Facts, Unread
 from relayweb.gateway import exchange as provider
 from relayweb.gateway.answering import Answering, Cut
 from relayweb.gateway.conversation import Answer, Question, read_answer, read_question
@@ -126,7 +126,7 @@ async def buffered(managed: Managed, client: Answering) -> None:
             call.flags.add("replaced_text")
         if not response.is_success:
             raise ProviderError(response, content)
-        parsed = provider.parse(shown)
+        parsed = provider.read(shown)
         if parsed is None:
             parsed = {"text": shown[:65_536].decode("utf-8", "replace")}
         return parsed
@@ -138,6 +138,9 @@ async def buffered(managed: Managed, client: Answering) -> None:
             result = await relay_llm.execute_async(
                 exchange.body, ask, response_adapter=lambda value: value, **managed.options
             )
+    if isinstance(parsed, Unread) and result is not parsed:
+        text = "an intercept changed an answer that has too many values to be read; let it pass such answers"
+        raise GatewayError(502, "answer_too_complex", text, retry=False)
     managed.answered(read_answer(managed.api_mode, result))
     response = exchange.response
     if result is parsed and response is not None:
@@ -201,6 +204,8 @@ def _fault(error: relay_llm.CallFault) -> tuple[int, Headers, bytes]:
 def _explained(error: Exception, exchange: Exchange) -> GatewayError:
     target = exchange.incoming.target
     where = f"upstream {target.name} at {target.base_url}"
+    if isinstance(error, GatewayError):
+        return error
     if isinstance(error, relay_llm.CallBlocked):
         rule = f"intercept {error.key}" + (f" (revision {error.revision})" if error.revision is not None else "")
         return GatewayError(403, "blocked", f"blocked by {rule}: {error.reason}", retry=False)

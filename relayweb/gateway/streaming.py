@@ -17,6 +17,7 @@ from typing import Any
 import httpx2
 
 from adapters import relay_llm, sse, wire
+from adapters.actions.base import UNREADABLE
 from relayweb import conf
 from relayweb.gateway import exchange as provider
 from relayweb.gateway.answering import Answering, Cut
@@ -29,6 +30,10 @@ log = logging.getLogger(__name__)
 
 # How far Relay may fall behind the client before a tee goes on without it.
 MOST_BEHIND = 20_000
+# The same in bytes: chunks may be large.
+MOST_BYTES_BEHIND = conf.MAX_BODY
+# Lines of one event; they are gone through when it ends.
+MOST_LINES = 10_000
 # How far the provider may be ahead of Relay where the client waits for Relay.
 MOST_AHEAD = 256
 # How long Relay may stand still over an answer that the client has.
@@ -57,10 +62,12 @@ class Feed:
         self._queue: asyncio.Queue[Chunk | Exception | None] = asyncio.Queue()
         self._most = most
         self._room = asyncio.Event()
+        self._bytes = 0
         self.lost = 0
 
     def offer(self, chunk: Chunk) -> None:
-        if self._queue.qsize() < self._most:
+        if self._queue.qsize() < self._most and self._bytes < MOST_BYTES_BEHIND:
+            self._bytes += len(chunk.raw)
             self._queue.put_nowait(chunk)
         else:
             self.lost += 1
@@ -69,6 +76,7 @@ class Feed:
         while self._queue.qsize() >= self._most:
             self._room.clear()
             await self._room.wait()
+        self._bytes += len(chunk.raw)
         self._queue.put_nowait(chunk)
 
     def end(self, error: Exception | None = None) -> None:
@@ -79,6 +87,7 @@ class Feed:
             self._room.set()
             if isinstance(item, Exception):
                 raise item
+            self._bytes -= len(item.raw)
             yield item
 
 
@@ -231,6 +240,8 @@ class StreamedCall:
             while self.pending and self.pending[0] is not chunk:
                 data += self.pending.popleft().after
             data += chunk.raw
+        elif UNREADABLE in chunk:
+            raise Cut("an intercept changed a chunk that has too many values to be read")
         else:
             name = None if self.managed.api_mode == CHAT else chunk.get("type")
             self._observe(chunk)
@@ -258,9 +269,10 @@ class StreamedCall:
         try:
             async for data in provider.raw(response):
                 chunks = self._split(decode(data))
-                if self.splitter.held > conf.MAX_BODY:
+                if self.splitter.held > conf.MAX_BODY or self.splitter.lines > MOST_LINES:
                     if not self.tee:
-                        raise httpx2.RemoteProtocolError(f"an event of more than {conf.MAX_BODY} bytes")
+                        limits = f"{conf.MAX_BODY} bytes or {MOST_LINES} lines"
+                        raise httpx2.RemoteProtocolError(f"an event of more than {limits}")
                     # It passes, and what follows too; the record does without.
                     feed.lost += 1
                     decode, self.splitter = _nothing, sse.Splitter()
@@ -294,7 +306,7 @@ class StreamedCall:
         """The chunks that end in `data`. What is no chunk keeps its place among those that wait for Relay."""
         found = []
         for piece in self.splitter.feed(data):
-            parsed = sse.chunk(piece, provider.parse)
+            parsed = sse.chunk(piece, provider.read)
             if parsed is None:
                 self._aside(piece.raw)
                 continue
@@ -359,7 +371,7 @@ class Whole:
     def __init__(self, content: bytes, response: httpx2.Response) -> None:
         self.content, self.response = content, response
         shown = provider.plain(response, content)
-        parsed = provider.parse(shown)
+        parsed = provider.read(shown)
         self.json = {"text": shown[:65_536].decode("utf-8", "replace")} if parsed is None else parsed
 
     def model_dump(self, **_: Any) -> Any:

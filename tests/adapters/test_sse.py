@@ -48,7 +48,7 @@ def test_a_field_without_a_colon_has_an_empty_value() -> None:
 
 def test_B17_comments_and_empty_data_are_no_data() -> None:
     pieces = split(b": ping\n\ndata:\n\n\n\n: x\ndata: {}\n\n")
-    assert [p.data for p in pieces] == [None, b"", None, None, b"{}"]
+    assert [p.data for p in pieces] == [None, b"", None, b"{}"]
     assert b"".join(p.raw for p in pieces) == b": ping\n\ndata:\n\n\n\n: x\ndata: {}\n\n"
 
 

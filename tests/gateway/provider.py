@@ -163,7 +163,7 @@ class Provider:
                 outer.requests.append(received)
                 try:
                     model = json.loads(body).get("model", "")
-                except (ValueError, AttributeError):
+                except (ValueError, AttributeError, RecursionError):
                     model = ""
                 if outer.fail[model] > 0:
                     outer.fail[model] -= 1

@@ -17,7 +17,7 @@ from relayweb.gateway import routes
 from relayweb.gateway.answering import Answering
 from relayweb.gateway.conversation import CHAT, read_answer
 from relayweb.gateway.demo import script
-from relayweb.gateway.exchange import Incoming, dump, parse
+from relayweb.gateway.exchange import Incoming, dump, read
 from relayweb.gateway.upstreams import Target, directory
 
 log = logging.getLogger(__name__)
@@ -62,12 +62,12 @@ class _Client:
                 break
             await asyncio.sleep(float(headers.get("retry-after", 1)) * self.pace)
         if not headers.get("content-type", "").startswith("text/event-stream"):
-            return parse(content)
+            return read(content)
         accumulator = accumulators.for_api_mode(routes.api_mode("POST", path) or CHAT)
         assert accumulator is not None
         for event in sse.Splitter().feed(content):
             if event.data and event.data != b"[DONE]":
-                accumulator.observe(parse(event.data))
+                accumulator.observe(read(event.data))
         return accumulator.finalize()
 
     async def _post(
