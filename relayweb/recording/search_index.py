@@ -108,7 +108,8 @@ def said(event: Event, reader: Reader) -> Said | None:
     found, data = Said(event.mark_of or event.uuid), value.get("data")
     if event.kind == Event.Kind.MARK and genai.tells_call(value.get("name")):
         found.history.update(_references(data))
-        found.inline += spoken(_without_references(data))
+        call = genai.read_call({}, [(value["name"], genai.said_in(_without_references(data)))])
+        found.inline += spoken([_since_the_user(call.messages, reader), [message for message, _ in call.answers]])
         if genai.tells_message(value["name"]):
             found.message = found.scope.bytes[:8] + sha256("\n".join(found.inline).encode("utf-8", "replace")).digest()
         return found
@@ -191,7 +192,8 @@ def reached() -> int:
     return int(next(iter(_fetch("SELECT seq FROM recording_searchstate WHERE id = 1")), (0,))[0])
 
 
-def _is_current() -> bool:
+def is_current() -> bool:
+    """Whether the index is of the form that is written today."""
     return _fetch("SELECT seq FROM recording_searchstate WHERE id = 2") == [(FORMAT,)]
 
 
@@ -210,7 +212,7 @@ def catch_up(limit: int = BATCH) -> bool:
 def _catch_up(limit: int) -> bool:
     after = reached()
     newest = Ledger.objects.values_list("seq", flat=True).first() or 0
-    if after > newest or not _is_current():  # of another record, or in another form
+    if after > newest or not is_current():  # of another record, or in another form
         clear()
         after = 0
     events = list(following(after)[:limit])
@@ -330,7 +332,7 @@ def forget(contents: Iterable[int], events: Iterable[int]) -> None:
 
     An index without a copy of the texts must be told what to take out.
     """
-    if not _is_current():
+    if not is_current():
         clear()
     numbers = [*contents, *(-seq for seq in events)]
     for some in (numbers[at : at + 500] for at in range(0, len(numbers), 500)):

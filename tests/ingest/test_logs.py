@@ -20,7 +20,7 @@ from relayweb.ingest.otlp.events import events
 from relayweb.ingest.otlp.logs import LogRecord, from_json, from_protobuf
 from relayweb.ingest.otlp.spans import from_protobuf as spans_from_protobuf
 from relayweb.ingest.otlp.values import BadRequest
-from relayweb.recording import bodies, integrity, search_index
+from relayweb.recording import bodies, integrity, search, search_index
 from relayweb.recording.copies import RunRecorder, made_uuid
 from relayweb.recording.models import Event, Scope
 from relayweb.recording.recorder import Line
@@ -95,6 +95,7 @@ DIALECTS = {
 
 def record(*batches: list[bytes], restart: bool = False) -> None:
     empty()
+    search_index.clear()
     recorder = RunRecorder(Tables(connection))
     for batch in batches:
         if restart:
@@ -330,6 +331,10 @@ def test_the_log_records_of_claude_code_are_a_turn_in_any_order(order: random.Ra
     assert (tool.name, tool.tool_call_id, tool.status) == ("Bash", "t-1", "ok")
     assert Event.objects.filter(kind=Event.Kind.MARK, mark_of=None).count() == 0
     assert not list(integrity.problems())
+    while search_index.catch_up():
+        pass
+    for word, found in (("fix", True), ("done", True), ("claude_code", False), ("opus", False)):
+        assert Scope.objects.filter(search.turns_saying(word, []), uuid=turn.uuid).exists() is found
 
 
 def test_records_of_claude_code_in_a_span_are_marks_under_it() -> None:

@@ -181,7 +181,8 @@ def _mark(log: LogRecord, name: str, identity: UUID, under: UUID | None = None) 
         told |= {k: v.hex() for k, v in (("trace_id", log.trace_id), ("span_id", log.span_id)) if v.strip(b"\0")}
     is_told = genai.is_told(name)
     return line(
-        **(told_by_span(log.trace_id, made=True, log=True) if in_span else {}),
+        # What search is to find is known by this member: it reads no other marks.
+        **(told_by_span(log.trace_id.rjust(16, b"\0"), made=True, log=True) if under else {}),
         kind="mark",
         atof_version="0.1",
         uuid=str(identity),

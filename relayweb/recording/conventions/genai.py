@@ -35,8 +35,9 @@ _PARAMETERS = {
 }
 _ROLES = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
 _PROMPT, _COMPLETION, _CHOICE = "gen_ai.content.prompt", "gen_ai.content.completion", "gen_ai.choice"
-_CLAUDE_CODE = "claude_code.assistant_response"
-_TELLING = frozenset((*_ROLES, _CHOICE, DETAILS, _PROMPT, _COMPLETION, _CLAUDE_CODE))
+_PROMPTED, _RESPONSE = "claude_code.user_prompt", "claude_code.assistant_response"
+_TELLING = frozenset((*_ROLES, _CHOICE, DETAILS, _PROMPT, _COMPLETION, _PROMPTED, _RESPONSE))
+_LEFT_OUT = (None, "<REDACTED>")
 
 Event = tuple[str, Mapping[str, Any]]
 """The name of an event and what it says."""
@@ -44,7 +45,7 @@ Event = tuple[str, Mapping[str, Any]]
 
 def is_told(name: str | None) -> bool:
     """Whether an event of this name tells of a conversation: what was said, or what somebody thinks of it."""
-    return name is not None and (name.startswith("gen_ai.") or name == _CLAUDE_CODE)
+    return name is not None and (name.startswith("gen_ai.") or name in _TELLING)
 
 
 def tells_call(name: str | None) -> bool:
@@ -152,7 +153,9 @@ def _told(events: Iterable[Event]) -> tuple[list[dict[str, Any]], list[tuple[dic
             message = parsed(said.get("message", said.get("content")))
             extra = {"tool_calls": items(said["tool_calls"])} if said.get("tool_calls") else {}
             answered += [({**m, **extra}, said.get("finish_reason")) for m in messages_of(message, "assistant") or [{}]]
-        elif name == _CLAUDE_CODE and said.get("response") not in (None, "<REDACTED>"):
+        elif name == _PROMPTED and said.get("prompt") not in _LEFT_OUT:
+            asked += messages_of({"role": "user", "content": said["prompt"]})
+        elif name == _RESPONSE and said.get("response") not in _LEFT_OUT:
             answered += [(message, None) for message in messages_of(said["response"], "assistant")]
         elif name == _PROMPT:
             asked += messages_of(said.get("gen_ai.prompt"))
