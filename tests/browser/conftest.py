@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.browser.stories import Story, story
 from tests.paired import Site
 from tests.served import PROJECT, Served
 
@@ -63,6 +64,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     served = Site(tmp_path_factory.mktemp("site")).start()
     yield served
     served.stop()
+
+
+@pytest.fixture(scope="session")
+def token(site: Served) -> str:
+    return site.token("ingest")
+
+
+@pytest.fixture(scope="session")
+def told(site: Served, token: str) -> Story:
+    made = story("browser-story")
+    answer = site.send(made.events, token)
+    assert answer["rejected"] == []
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -152,6 +166,14 @@ def until(page: Any, expression: str, arg: Any = None, seconds: float = 20) -> A
             return value
         assert time.monotonic() < deadline, f"not within {seconds} s: {expression}"
         page.wait_for_timeout(30)
+
+
+def ready(page: Any) -> Any:
+    page.wait_for_selector(".turnpage.ready")
+    until(
+        page, "() => !document.querySelector('#inspector[aria-busy]') && document.querySelector('#inspector .tabpanel')"
+    )
+    return page
 
 
 @pytest.fixture

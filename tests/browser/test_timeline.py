@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.browser.conftest import until
-from tests.browser.test_turn import Story, ready, token, told  # noqa: F401 (fixtures)
+from tests.browser.conftest import ready, until
+from tests.browser.stories import Story
 
 Open = Callable[..., Any]
 Shot = Callable[..., None]
 
 
-def test_waiting_is_pressed_together_and_has_its_length_again(told: Story, open_page: Open, shot: Shot) -> None:  # noqa: F811
+def test_waiting_is_pressed_together_and_has_its_length_again(told: Story, open_page: Open, shot: Shot) -> None:
     page = ready(open_page(f"/turns/{told.turn}/"))
     said = page.locator("[data-waited]").inner_text()
     assert "of waiting" in said and "%" in said
@@ -33,7 +33,7 @@ def test_waiting_is_pressed_together_and_has_its_length_again(told: Story, open_
     assert "press" not in page.url
 
 
-def test_a_drag_with_shift_goes_into_a_stretch_of_time_and_z_comes_back(told: Story, open_page: Open) -> None:  # noqa: F811
+def test_a_drag_with_shift_goes_into_a_stretch_of_time_and_z_comes_back(told: Story, open_page: Open) -> None:
     page = ready(open_page(f"/turns/{told.turn}/"))
     box = page.locator(".tl-over").bounding_box()
     edges = page.evaluate("() => [4, 12].map((t) => relayTurn.timeline.x(t))")
@@ -52,7 +52,7 @@ def test_a_drag_with_shift_goes_into_a_stretch_of_time_and_z_comes_back(told: St
     assert page.evaluate("() => relayTurn.timeline.fitted")
 
 
-def test_escape_gives_up_a_stretch_that_is_being_chosen(told: Story, open_page: Open) -> None:  # noqa: F811
+def test_escape_gives_up_a_stretch_that_is_being_chosen(told: Story, open_page: Open) -> None:
     page = ready(open_page(f"/turns/{told.turn}/"))
     box = page.locator(".tl-over").bounding_box()
     page.keyboard.down("Shift")
@@ -65,7 +65,7 @@ def test_escape_gives_up_a_stretch_that_is_being_chosen(told: Story, open_page: 
     assert page.evaluate("() => relayTurn.timeline.fitted && relayTurn.timeline.area === null")
 
 
-def test_a_turn_is_downloaded_from_its_page(told: Story, open_page: Open) -> None:  # noqa: F811
+def test_a_turn_is_downloaded_from_its_page(told: Story, open_page: Open) -> None:
     page = ready(open_page(f"/turns/{told.turn}/"))
     for form in ("ATOF", "OTLP", "ATIF"):
         page.get_by_label("Download this turn").click()
@@ -80,7 +80,7 @@ def test_a_turn_is_downloaded_from_its_page(told: Story, open_page: Open) -> Non
     assert page.locator(".download[open]").count() == 0
 
 
-def test_a_scope_chosen_in_the_tree_is_brought_into_sight_in_the_conversation(told: Story, open_page: Open) -> None:  # noqa: F811
+def test_a_scope_chosen_in_the_tree_is_brought_into_sight_in_the_conversation(told: Story, open_page: Open) -> None:
     page = ready(open_page(f"/turns/{told.turn}/?view=transcript"))
     page.wait_for_selector(".transcript")
     page.locator("relay-tree .trow", has_text="test-runner").first.click()
@@ -88,7 +88,7 @@ def test_a_scope_chosen_in_the_tree_is_brought_into_sight_in_the_conversation(to
     until(page, "() => document.querySelector('.talk.chosen')?.innerText.includes('in test-runner')")
 
 
-def test_the_tree_tells_what_a_tool_was_called_with(told: Story, open_page: Open) -> None:  # noqa: F811
+def test_the_tree_tells_what_a_tool_was_called_with(told: Story, open_page: Open) -> None:
     page = ready(open_page(f"/turns/{told.turn}/"))
     until(page, "() => document.querySelector('relay-tree').innerText.includes('quantize(')")
     asked = page.evaluate(

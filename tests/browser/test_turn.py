@@ -11,200 +11,14 @@ from typing import Any
 
 import pytest
 
-from bench._agent import Agent, lines, timestamp
-from tests.browser.conftest import PHONE, until
+from bench._agent import lines
+from tests.browser.conftest import PHONE, ready, until
+from tests.browser.stories import Story
 from tests.browser.test_accessibility import faults
 from tests.served import Served
 
 Open = Callable[..., Any]
 Shot = Callable[..., None]
-SECOND = 1_000_000_000
-T0 = 1_790_000_000 * SECOND
-
-
-class Story(Agent):
-    """A recorded turn with everything that the page has a sign for. Times are seconds from its start."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.events: list[dict[str, Any]] = []
-
-    def put(self, at: float, event: dict[str, Any]) -> str:
-        event["timestamp"] = timestamp(T0 + int(at * SECOND))
-        self.events.append(event)
-        return str(event["uuid"])
-
-    def span(self, start: float, end: float | None, name: str, category: str, parent: str | None, **more: Any) -> str:
-        from bench._agent import uuid7
-
-        uuid, out = uuid7(), more.pop("out", {})
-        self.put(start, self.scope("start", uuid, name, category, parent, **more))
-        if end is not None:
-            metadata = {**more.get("metadata", {}), **out.pop("metadata", {})}
-            self.put(end, self.scope("end", uuid, name, category, parent, metadata=metadata, **out))
-        return uuid
-
-    def call(self, start: float, end: float, role: str = "primary", parent: str | None = None) -> str:
-        metadata = {"relay.call_role": role}
-        return self.span(start, end, "relay.logical_llm_call", "function", parent or self.turn, metadata=metadata)
-
-    def mark(self, at: float, parent: str, name: str, data: Any) -> None:
-        event = self.chunk(parent, 0)
-        self.put(at, {**event, "name": name, "data": data})
-
-    def answer(
-        self, call: str, start: float, end: float, texts: list[tuple[float, dict[str, Any]]], **more: Any
-    ) -> str:
-        """A streamed attempt whose chunks come at these times."""
-        body = more.pop("body", {"model": "claude-sonnet-4-5", "messages": [{"role": "user", "content": "Why?"}]})
-        message = more.pop("message", {"role": "assistant", "content": "Because."})
-        metadata = {"api_mode": "chat_completions", "streaming": True, **more.pop("metadata", {})}
-        data = {
-            "choices": [{"message": message, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 90, "completion_tokens": 30},
-        }
-        attempt = self.span(
-            start, end, "openai.chat_completions", "llm", call,
-            data={"content": body, "headers": {}}, metadata=metadata, out={"data": more.pop("answer", data), **more},
-        )  # fmt: skip
-        for index, (at, delta) in enumerate(texts):
-            self.put(at, self.chunk(attempt, index))
-            self.mark(
-                at + 0.03,
-                attempt,
-                "relay.chunks",
-                {"first": index, "chunks": [{"choices": [{"index": 0, "delta": delta}]}]},
-            )
-        return attempt
-
-
-def story(name: str, asked: str = "The nightly build fails. Find out why and fix it.") -> Story:
-    """One turn: a call that failed, was cut, and worked; a tool; a late child; a sub-agent; a call that never began."""
-    told = Story(name)
-    told.put(
-        0,
-        told.scope(
-            "start",
-            told.session,
-            "relay.session",
-            "agent",
-            None,
-            data={},
-            metadata={"session_id": name, "nemo_relay_scope_role": "session"},
-        ),
-    )
-    told.put(0, told.scope("start", told.turn, "relay.turn", "function", told.session, data={}))
-    call = told.call(1, 16)
-    body = {
-        "model": "gpt-5.2",
-        "messages": [{"role": "system", "content": "Work in small steps."}, {"role": "user", "content": asked}],
-        "effort": "high",
-    }
-    failed = told.span(1.1, 2, "openai.chat_completions", "llm", call, data={"content": body, "headers": {}}, metadata={"api_mode": "chat_completions"},
-                       out={"data": None, "metadata": {"otel.status_code": "ERROR", "otel.status_message": "429 rate limited"}})  # fmt: skip
-    told.mark(
-        1.9,
-        failed,
-        "relay.attempt_failed",
-        {
-            "status": 429,
-            "error_type": "rate_limit_exceeded",
-            "message": "Slow down.",
-            "body": '{"error": {"message": "Slow down."}}',
-            "request_id": "req_1",
-            "retry_after": "2",
-        },
-    )
-    pace = [(4.5 + k * 0.05, {"reasoning_content": f"think {k} "}) for k in range(40)]
-    pace += [(6.6 + k * 0.05, {"content": f"word{k} "}) for k in range(20)]
-    pace += [(10.0 + k * 0.05, {"content": f"more{k} "}) for k in range(30)]
-    wire = {**body, "model": "claude-sonnet-4-5", "effort": "medium"}
-    good = told.answer(
-        call,
-        4,
-        12,
-        pace,
-        body=wire,
-        message={
-            "role": "assistant",
-            "content": "It rounds **each line**.",
-            "reasoning_content": "Hm.",
-            "tool_calls": [
-                {"id": "c1", "type": "function", "function": {"name": "search_code", "arguments": '{"q": "quantize("}'}}
-            ],
-        },
-    )
-    told.mark(
-        4,
-        good,
-        "relay.rewrite",
-        {
-            "position": 0,
-            "key": "house-style",
-            "revision": 3,
-            "action": "set_parameters",
-            "priority": 10,
-            "mode": "enforce",
-            "result": "hit",
-            "patch": [
-                {"op": "replace", "path": "/model", "value": "claude-sonnet-4-5"},
-                {"op": "replace", "path": "/effort", "value": "medium"},
-            ],
-            "headers": [],
-            "duration_us": 38.0,
-            "bytes_before": 180,
-            "bytes_after": 184,
-        },
-    )
-    told.mark(4, good, "relay.request", {"app": body})
-    profile = {"tool_call_id": "c1"}
-    told.span(
-        16.2,
-        17,
-        "search_code",
-        "tool",
-        told.turn,
-        data={"q": "quantize("},
-        category_profile=profile,
-        out={"data": "4 matches in 2 files"},
-    )
-    told.span(18, 19, "index_refresh", "tool", call, data={}, out={"data": {}})
-    sub = told.span(20, 26, "test-runner", "agent", told.turn, metadata={"nemo_relay_scope_role": "subagent"}, data={})
-    inner = told.call(20.2, 23, "delegated", sub)
-    told.answer(inner, 20.2, 23, [(21 + k * 0.1, {"content": "x "}) for k in range(15)])
-    told.span(
-        23.1,
-        25.8,
-        "run_tests",
-        "tool",
-        sub,
-        data={},
-        out={"data": "exit 1", "metadata": {"otel.status_code": "ERROR", "otel.status_message": "exit 1"}},
-    )
-    told.put(28, told.end(told.turn, "relay.turn", "function", told.session, {"outcome": "success"}))
-    told.put(28, told.end(told.session, "relay.session", "agent", None))
-    return told
-
-
-@pytest.fixture(scope="session")
-def token(site: Served) -> str:
-    return site.token("ingest")
-
-
-@pytest.fixture(scope="session")
-def told(site: Served, token: str) -> Story:
-    made = story("browser-story")
-    answer = site.send(made.events, token)
-    assert answer["rejected"] == []
-    return made
-
-
-def ready(page: Any) -> Any:
-    page.wait_for_selector(".turnpage.ready")
-    until(
-        page, "() => !document.querySelector('#inspector[aria-busy]') && document.querySelector('#inspector .tabpanel')"
-    )
-    return page
 
 
 def select(page: Any, model: str, attempt: int) -> None:
@@ -330,8 +144,7 @@ def test_chunks_at_an_even_pace_are_left_out_until_asked_for(told: Story, open_p
 def test_a_press_on_the_axis_shows_what_was_open_then(told: Story, open_page: Open, shot: Shot) -> None:
     page = ready(open_page(f"/turns/{told.turn}/"))
     at = page.evaluate(
-        """() => { const t = relayTurn.timeline, box = t.axis.getBoundingClientRect(); const { from, to } = t.view;
-             const left = t.size.gutter + 10, right = t.size.width - 64; return [box.left + left + (right - left) * (7 - from) / (to - from), box.top + 11]; }"""
+        """() => { const t = relayTurn.timeline, box = t.axis.getBoundingClientRect(); return [box.left + t.x(7), box.top + 11]; }"""
     )
     page.mouse.click(*at)
     page.wait_for_selector(".moment")
@@ -383,6 +196,30 @@ def test_a_phone_can_download_the_turn(told: Story, open_page: Open, shot: Shot)
     with page.expect_download() as saved:
         page.locator(".download a", has_text="ATOF").click()
     assert saved.value.suggested_filename
+
+
+def test_a_tool_is_told_in_the_answer_that_asked_for_it_when_it_begins_and_when_it_ends(
+    site: Served, token: str, open_page: Open
+) -> None:
+    made = Story("renewed-tool")
+    made.events = made.begin()
+    call = made.call(0.1, 2)
+    asks = [{"id": "c1", "type": "function", "function": {"name": "search_code", "arguments": "{}"}}]
+    made.answer(call, 0.1, 1.9, [], message={"role": "assistant", "content": "I look.", "tool_calls": asks})
+    site.send(made.events, token)
+    page = ready(open_page(f"/turns/{made.turn}/"))
+    assert page.locator("#inspector .call").count() == 1 and page.locator("#inspector .call .result").count() == 0
+    said = "(words) => document.querySelector('#inspector .call .result')?.textContent.includes(words)"
+    made.events.clear()
+    more = {"category_profile": {"tool_call_id": "c1"}, "data": {"q": "x"}}
+    tool = made.span(2, None, "search_code", "tool", made.turn, **more)
+    site.send(made.events, token)
+    until(page, said, "running")
+    made.events.clear()
+    end = made.scope("end", tool, "search_code", "tool", made.turn, **{**more, "data": "4 matches in 2 files"})
+    made.put(3, end)
+    site.send(made.events, token)
+    until(page, said, "4 matches in 2 files")
 
 
 @pytest.mark.parametrize("view", ["table", "transcript"])

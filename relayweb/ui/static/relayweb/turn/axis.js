@@ -1,6 +1,6 @@
 // The axis above the lanes: round times, what is pressed together, now, and the moment looked at. Pure.
 import { clock, span } from "../format.js";
-import { timeScale } from "./drawing.js";
+import { timeScale } from "./plane.js";
 import { axisTicks, box, font, textWidth } from "./shapes.js";
 
 export function drawAxis(ctx, scene, view, size, palette) {

@@ -1,30 +1,14 @@
 // Draws the lanes of a turn. Pure: model, lanes and colours in, pixels out; work is bounded by pixels, not by spans.
 import { span } from "../format.js";
 import { laneName, overline } from "./gutter.js";
-import { BLOCKED, CANCELLED, FAILED, INTERRUPTED, KINDS, LLM, OK, RUNNING, SCOPE, STATUSES, TOOL, stalls } from "./model.js";
-import { axisTicks, barcode, box, cross, diamond, fitted, font, hatch, lowerBound, octagon, scale, stallBand, textWidth } from "./shapes.js";
+import { drawLabels, hedge, inside, label, labelRoom } from "./labels.js";
+import { BLOCKED, CANCELLED, FAILED, INTERRUPTED, KINDS, LLM, RUNNING, SCOPE, STATUSES, TOOL, stalls } from "./model.js";
+import { bounds, laneTop, rowsInView, timeScale } from "./plane.js";
+import { axisTicks, barcode, box, cross, diamond, font, hatch, lowerBound, octagon, stallBand, textWidth } from "./shapes.js";
 import { beside } from "./words.js";
 
 const THIN = 3; // px: below it a span is a tick
 const SLIM = 14; // px: below it a span is a plain box
-const MARGIN = { left: 18, right: 64 }; // the ◆ of a first attempt stands before the beginning
-
-/** Where time runs on a canvas of this size. */
-export function bounds(size) {
-  const narrow = size.gutter === 0;
-  return { left: size.gutter + (narrow ? 8 : MARGIN.left), right: size.width - (narrow ? 8 : MARGIN.right) };
-}
-
-export function timeScale(view, size, warp = null) {
-  const { left, right } = bounds(size);
-  return scale(view, left, right, warp);
-}
-
-const laneTop = (row, size) => row * size.lane - size.top;
-
-export function rowsInView(lanes, size) {
-  return [Math.max(0, Math.floor(size.top / size.lane)), Math.min(lanes.length, Math.ceil((size.top + size.height) / size.lane))];
-}
 
 /**
  * @param ctx CanvasRenderingContext2D in CSS pixels
@@ -352,81 +336,6 @@ function leader({ ctx, palette, x, edge }, lane, mid) {
   ctx.fill();
 }
 
-function inside(frame, lane, k, left, right, labels) {
-  const { ctx, scene, palette } = frame;
-  const { model } = scene;
-  const i = lane.items[k];
-  const room = right - left - 12;
-  const face = font(palette, 500);
-  const text = fitted(ctx, face, model.col.name[i] ?? "", room);
-  if (text) labels.push({ text, at: left + 6, align: "left", colour: palette.text, weight: 500 });
-  const bad = model.status[i] === FAILED || model.status[i] === INTERRUPTED;
-  if (model.status[i] === RUNNING) return;
-  const late = lane.leader === undefined ? "" : ` · began ${span(model.start[i] - lane.leader)} after its parent ended`;
-  const after = right + (bad ? 16 : 7);
-  const said = bad ? beside(model, i) : span(model.end[i] - model.start[i]) + late;
-  labels.push({ text: said, at: after, left, align: "left", colour: bad ? palette["st-failed"] : palette["text-2"], room: labelRoom(frame, lane, k, after) - 6 });
-}
-
-/** Attempts side by side share one label: how long the call took, and which of them won. */
-function hedge({ scene, palette, x }, lane, labels) {
-  const { model } = scene;
-  const end = Math.max(...[...lane.items].map((i) => model.endOr(i, scene.now)));
-  const won = [...lane.items].find((i) => model.status[i] === OK);
-  const text = `${span(end - lane.starts[0])}${won === undefined ? "" : ` · #${model.col.attempt[won] ?? "?"} won`}`;
-  labels.push({ text, at: x(end) + 7, left: x(lane.starts[0]) - 7, align: "left", colour: palette["text-2"] });
-}
-
-function labelRoom({ x, edge }, lane, k, right) {
-  return (k + 1 < lane.items.length ? x(lane.starts[k + 1]) : edge.right + MARGIN.right) - right;
-}
-
-function label(frame, lane, k, left, right, labels) {
-  const { scene, palette, edge } = frame;
-  const { model } = scene;
-  const i = lane.items[k];
-  if (lane.halves) return;
-  if (right > edge.right + 2 && model.endOr(i, scene.now) > frame.view.to) return;
-  if (lane.packed && labelRoom(frame, lane, k, right) < 30) return;
-  const text = lane.leader === undefined ? beside(model, i) : `began ${span(model.start[i] - lane.leader)} after its parent ended`;
-  if (!text) return;
-  const bad = model.status[i] === FAILED || model.status[i] === INTERRUPTED || model.status[i] === BLOCKED;
-  const after = right + (bad ? 16 : 7);
-  labels.push({ text, at: after, left: left - 8 - model.hits(i).length * 9, align: "left", colour: bad ? palette[`st-${STATUSES[model.status[i]]}`] : palette["text-2"], room: labelRoom(frame, lane, k, after) - 8 - nextSigns(model, lane, k) });
-}
-
-const nextSigns = (model, lane, k) => (k + 1 < lane.items.length ? model.hits(lane.items[k + 1]).length * 9 : 0);
-
-function drawLabels(frame, lane, labels, mid) {
-  const { ctx, scene, size, palette, x } = frame;
-  ctx.textBaseline = "middle";
-  const line = x(scene.now);
-  for (const item of labels) {
-    const face = font(palette, item.weight ?? 400, item.size ?? 11);
-    const width = textWidth(ctx, face, item.text);
-    let { at, align, text } = item;
-    if (item.left !== undefined) {
-      const stop = Math.min(size.width - 4, at < line - 4 ? line - 4 : Infinity);
-      const room = Math.min(item.room ?? Infinity, stop - at);
-      const brief = text.split(" · ")[0];
-      if (width > room) {
-        if (!lane.packed && !lane.backoff && lane.leader === undefined && item.left - width > size.gutter + 4) [at, align] = [item.left, "right"];
-        else if (textWidth(ctx, face, brief) <= room) text = brief;
-        else text = room > 60 ? fitted(ctx, face, text, room) : "";
-      }
-    }
-    if (!text || (align === "right" && at - width < size.gutter + 4)) continue;
-    ctx.font = face;
-    ctx.textAlign = align;
-    if (item.halo) {
-      ctx.fillStyle = palette["hatch-bg"];
-      ctx.fillRect(at - width / 2 - 3, mid - 6, width + 6, 12);
-    }
-    ctx.fillStyle = item.colour;
-    ctx.fillText(text, at, mid + 0.5);
-  }
-}
-
 function nowLine({ ctx, scene, size, palette, x }) {
   const then = Math.round(x(scene.at ?? NaN));
   if (then >= size.gutter && then < size.width) {
@@ -448,23 +357,3 @@ function gutter(frame, first, last) {
   ctx.fillRect(size.gutter - 1, 0, 1, size.height);
   for (let row = first; row < last; row += 1) laneName(frame, scene.lanes[row], laneTop(row, size) + size.lane / 2 + 0.5);
 }
-
-/** Which node is under a point, -1 for none; the nearest of the lane within four pixels. */
-export function nodeAt(scene, view, size, px, py) {
-  const row = Math.floor((py + size.top) / size.lane);
-  const lane = scene.lanes[row];
-  if (!lane || px < size.gutter) return -1;
-  const x = timeScale(view, size, scene.warp);
-  let best = -1;
-  let nearest = 5;
-  for (let k = lowerBound(lane.ends, x.invert(px - 9)); k < lane.items.length && x(lane.starts[k]) <= px + 9; k += 1) {
-    const i = lane.items[k];
-    const [left, right] = [x(lane.starts[k]), x(scene.model.endOr(i, scene.now))];
-    const off = px < left ? left - px : px > right ? px - right : 0;
-    const reach = scene.model.status[i] === BLOCKED ? off - 5 : off;
-    if (reach < nearest) [best, nearest] = [i, reach];
-    if (lane.halves && off <= 0 && (k % 2 === 1) === ((py + size.top) % size.lane > size.lane / 2)) return i;
-  }
-  return best;
-}
-

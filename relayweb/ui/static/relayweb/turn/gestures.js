@@ -1,7 +1,7 @@
 // What wheel and pointer do to the timeline: pan, zoom, choose, scrub, brush, and Shift-drag into a stretch of time.
-import { nodeAt } from "./drawing.js";
 import { gutterIndent } from "./gutter.js";
 import { brushPart, miniScale } from "./minimap.js";
+import { nodeAt } from "./plane.js";
 import { SHORTEST } from "./shapes.js";
 import { tip } from "./words.js";
 

@@ -2,6 +2,7 @@
 import { span } from "../format.js";
 import { unanswered } from "../live.js";
 import { Growing } from "./growing.js";
+import { RUNNING, TOOL } from "./model.js";
 import { element } from "./tree.js";
 import "./strip.js";
 
@@ -32,6 +33,8 @@ export class Inspector {
     for (const name of ["tab", "form", "a", "b", "against", "diff"]) if (state[name] !== undefined && state[name] !== null) query.set(name, state[name]);
     const url = `${this.page.url(state.s)}?${query}`;
     this.url = url;
+    this.said = this.sign();
+    this.known = this.page.model.count;
     this.host.setAttribute("aria-busy", "true");
     const html = this.cache.get(url) ?? (await this.fetch(url));
     if (this.url !== url || html === null) return;
@@ -125,21 +128,27 @@ export class Inspector {
     if (i < 0) return;
     if (chunks) this.refreshStrip();
     if (!nodes) return;
-    const said = JSON.stringify([model.status[i], model.col.rewrites[i]?.length, model.col.finish_reason[i], model.col.name[i], model.children(i).length, model.endUs[i], this.named()]);
-    const before = this.said;
+    const said = this.sign();
+    if (said === this.said && !this.overtaken()) return;
     this.said = said;
-    if (before === undefined || (before === said && this.saidOf === state.s)) {
-      this.saidOf = state.s;
-      return;
-    }
-    if (this.saidOf === state.s) this.refresh();
-    this.saidOf = state.s;
+    this.refresh();
   }
 
-  /** The state of the scopes that the panel links to: a tool may end after the answer that asked for it. */
-  named() {
+  /** What of the chosen scope the panel tells, in brief; taken when the panel is asked for. */
+  sign() {
+    const { model, state } = this.page;
+    const i = model.find(state.s ?? "");
+    return i < 0 ? "" : JSON.stringify([state.s, model.status[i], model.col.rewrites[i]?.length, model.col.finish_reason[i], model.col.name[i], model.children(i).length, model.endUs[i]]);
+  }
+
+  /** Whether a tool that the panel shows as running has ended, or one that it asked for has begun. */
+  overtaken() {
     const { model } = this.page;
-    return Array.from(this.host.querySelectorAll("[data-select]"), (link) => model.status[model.find(link.dataset.select)]).join("");
+    const ended = (link) => model.find(link.dataset.select) >= 0 && model.status[model.find(link.dataset.select)] !== RUNNING;
+    if ([...this.host.querySelectorAll("[data-running]")].some(ended)) return true;
+    const awaited = new Set(Array.from(this.host.querySelectorAll("[data-awaits]"), (call) => call.dataset.awaits));
+    for (let i = this.known; awaited.size && i < model.count; i += 1) if (model.kind[i] === TOOL && awaited.has(model.col.name[i])) return true;
+    return false;
   }
 
   refresh() {

@@ -3,9 +3,11 @@ import { span } from "../format.js";
 import { ask, Live, bindChip } from "../live.js";
 import { typing } from "../shell.js";
 import { splitters } from "../splitters.js";
+import { readUrl, writeUrl } from "./address.js";
 import { Head } from "./head.js";
 import { Inspector } from "./inspector.js";
-import { LLM, RUNNING, TurnModel } from "./model.js";
+import { Loading } from "./loading.js";
+import { LLM, TurnModel } from "./model.js";
 import { Moment } from "./moment.js";
 import { Sheet } from "./sheet.js";
 import { waited } from "./gaps.js";
@@ -23,66 +25,12 @@ const state = readUrl();
 let live = null;
 let chasing = state.s === undefined;
 
-// ---- State in the URL ----
-function readUrl() {
-  const query = new URLSearchParams(location.search);
-  const get = (key) => query.get(key) ?? undefined;
-  const number = (key) => (query.has(key) && Number.isFinite(Number(query.get(key))) ? Number(query.get(key)) : undefined);
-  return { s: get("s"), tab: get("tab"), form: get("form"), a: get("a"), b: get("b"), against: get("against"), diff: get("diff"), from: number("from"), to: number("to"), view: get("view"), press: get("press") };
-}
-
-function writeUrl(push = false) {
-  const query = new URLSearchParams();
-  for (const [key, value] of Object.entries(state)) {
-    if (value !== undefined && value !== null && value !== "") query.set(key, typeof value === "number" && (key === "from" || key === "to") ? String(Number(value.toPrecision(7))) : value);
-  }
-  const next = `${location.pathname}${query.size ? `?${query}` : ""}`;
-  if (next === location.pathname + location.search) return;
-  history[push ? "pushState" : "replaceState"](null, "", next);
-}
-
 // ---- Data ----
 const now = () => (model.running ? Math.max((live?.now() ?? Date.now() * 1000) - model.origin, 0) / 1e6 : NaN);
 
 const head = new Head(page, { model, now, icons: tree.dataset.icons });
-const asked = new Set();
-/** Loads the chunks of attempts, times and kinds only. */
-async function load(nodes) {
-  const fresh = nodes.filter((i) => !asked.has(i));
-  if (!fresh.length) return;
-  for (const i of fresh) asked.add(i);
-  try {
-    const query = new URLSearchParams({ attempt: fresh.map((i) => model.col.uuid[i]).join(",") });
-    const frame = await ask(`${chunksUrl}?${query}`);
-    if (frame) spread(model.apply({ chunks: frame.chunks }));
-  } finally {
-    for (const i of fresh) asked.delete(i);
-  }
-}
-
-/** Learns what some tools were called with; false where nothing came. */
-async function hint(tools) {
-  const told = await ask(`${hintsUrl}?${new URLSearchParams({ scope: tools.join(",") })}`);
-  if (!told) return false;
-  for (const [tool, words] of Object.entries(told.hints)) model.hints.set(tool, words);
-  return true;
-}
-
-async function stream(attempt) {
-  const i = model.find(attempt);
-  if (i < 0) return null;
-  const held = model.chunks.get(i);
-  if (!held || held.stale || (model.status[i] !== RUNNING && held.count < (model.col.chunk_count[i] ?? 0))) await load([i]);
-  const chunks = model.chunks.get(i) ?? { t: new Float64Array(0), k: new Uint8Array(0), n: new Uint32Array(0), count: 0 };
-  const ttft = model.col.ttft_us[i];
-  const { t, k, n, count } = chunks;
-  return { t, k, n, count, start: model.start[i], end: model.endOr(i, now()), ttft: ttft === null ? NaN : ttft / 1e6 };
-}
-
-async function texts(attempt) {
-  const told = await ask(`${chunksUrl}?${new URLSearchParams({ attempt, text: "1" })}`);
-  return told?.chunks.text.map((text, k) => ({ text, kind: told.chunks.kind[k] })) ?? [];
-}
+const loading = new Loading(model, { urls: { chunks: chunksUrl, hints: hintsUrl }, now, loaded: spread });
+const [load, hint, stream, texts] = ["chunks", "hint", "stream", "texts"].map((what) => loading[what].bind(loading));
 
 /** Tells the views what a frame changed. */
 function spread(done) {
@@ -101,7 +49,7 @@ function spread(done) {
 function apply(frame) {
   if (frame.resync) {
     model.chunks.clear();
-    asked.clear();
+    loading.asked.clear();
   }
   const done = model.apply(frame);
   done.chunks ||= frame.resync;
@@ -121,7 +69,7 @@ function foot() {
 }
 
 // ---- Selection ----
-const inspector = new Inspector(page.querySelector("#inspector"), { url: (scope) => scopeUrl.replace("00000000-0000-0000-0000-000000000000", scope), model, state, stream, texts, changed: () => writeUrl(), select: selectUuid });
+const inspector = new Inspector(page.querySelector("#inspector"), { url: (scope) => scopeUrl.replace("00000000-0000-0000-0000-000000000000", scope), model, state, stream, texts, changed: () => writeUrl(state), select: selectUuid });
 
 const moment = new Moment(page.querySelector("#pane-3"), {
   model, now, load, texts, sheet: tree.dataset.icons,
@@ -155,7 +103,7 @@ function select(i, { push = true, from = null, chased = false } = {}) {
   timeline.select(i, from !== timeline);
   sheet.reveal([next, ...Array.from(attemptsOf(model, i), (at) => model.col.uuid[at])]);
   if (!same) {
-    writeUrl(push);
+    writeUrl(state, push);
     inspector.show();
   }
 }
@@ -239,7 +187,7 @@ function showWaited() {
 function compress(on = !timeline.press) {
   state.press = on ? "1" : undefined;
   timeline.compress(on);
-  writeUrl();
+  writeUrl(state);
   showWaited();
 }
 
@@ -247,7 +195,7 @@ function compress(on = !timeline.press) {
 function show(view) {
   const others = ["table", "transcript"];
   state.view = others.includes(view) ? view : undefined;
-  writeUrl();
+  writeUrl(state);
   timeline.hidden = Boolean(state.view);
   page.dataset.view = state.view ?? "lanes";
   for (const button of page.querySelectorAll("[data-view]")) button.setAttribute("aria-pressed", String(button.dataset.view === page.dataset.view));
@@ -314,7 +262,7 @@ function listen() {
     select(node, { from: event.target });
     if (rewrite >= 0) {
       Object.assign(state, picks);
-      writeUrl();
+      writeUrl(state);
       inspector.show();
     } else if (!same) tree.render();
   });
@@ -326,7 +274,7 @@ function listen() {
     clearTimeout(pending);
     pending = setTimeout(() => {
       Object.assign(state, timeline.fitted ? { from: undefined, to: undefined } : timeline.view);
-      writeUrl();
+      writeUrl(state);
       timeline.setAttribute("aria-label", timeline.say());
     }, 200);
   });

@@ -2,13 +2,14 @@
 import { clock } from "../format.js";
 import { context2d, onThemeChange, readPalette } from "../palette.js";
 import { drawAxis } from "./axis.js";
-import { drawLanes, rowsInView, timeScale } from "./drawing.js";
+import { drawLanes } from "./drawing.js";
 import { STRAIGHT, idle, pressed } from "./gaps.js";
 import { drawArea } from "./area.js";
 import { gestures } from "./gestures.js";
 import { layout } from "./lanes.js";
 import { MINI, drawBrush, drawMiniature } from "./minimap.js";
 import { LLM, RUNNING } from "./model.js";
+import { rowsInView, timeScale } from "./plane.js";
 import { SHORTEST, lowerBound } from "./shapes.js";
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
