@@ -80,7 +80,7 @@ def test_from_the_post_sink_nothing_is_lost(serve: Callable[..., Served]) -> Non
     served = serve()
     with agent(served, "http_post", marks=500) as running:
         running.turn()
-        running.end()
+        until(lambda: count(served) == 10 + 500, 300)  # at its end the sink waits for a few seconds only
     notes = [e["data"]["index"] for e in recorded(served) if e["name"] == "note"]
     assert sorted(notes) == list(range(500))
 
