@@ -156,7 +156,7 @@ class RunRecorder(Settling):
         elif event.kind != MARK and event.root is not None and (twins := self._twins.get(event.root)):
             twin = made_from(event.root, event.uuid)
             # Of the top all others: only with it on record they were looked for when log records came.
-            if twin in twins if twin != event.uuid else event.uuid == event.root:
+            if twin in twins if twin != event.uuid else event.uuid == event.root and self._rank != MADE:
                 self._better(event.uuid, event.root)
 
     def _better(self, scope: bytes, root: bytes | None) -> None:

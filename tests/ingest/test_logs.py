@@ -450,6 +450,14 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_spans_that_come_after_their_log_records_need_no_telling_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(RunRecorder, "_tell_anew", lambda *doubts: told.append(doubts))
+    record([event(r) for r in DIALECTS["a message each"]], chat(), events(span({"gen_ai.operation.name": "chat"})))
+    assert not told
+
+
+@pytest.mark.django_db(transaction=True)
 @any_stream
 @given(st.randoms(use_true_random=False), st.booleans(), st.booleans())
 def test_what_atof_tells_of_the_same_run_is_kept_and_log_records_are_too(
