@@ -13,11 +13,11 @@ from django.db import connection, transaction
 from django.db.models import Count, Q
 
 from relayweb import conf
-from relayweb.recording import blocks, conflicts, content, encoding, retention
+from relayweb.recording import blocks, conflicts, content, derived, encoding, retention
 from relayweb.recording.atof import BadEvent
 from relayweb.recording.compression import CONTENT
 from relayweb.recording.copies import RunRecorder
-from relayweb.recording.models import ChunkBlock, Content, Event, Ledger
+from relayweb.recording.models import ChunkBlock, Content, Event, Ledger, Scope
 from relayweb.recording.rebuilding import Rebuilt
 from relayweb.recording.recorder import Recorder
 from relayweb.recording.stored import Reader
@@ -42,6 +42,8 @@ def problems(
         ("conflicts", _conflicts),
         ("chunk blocks", _blocks),
         ("events told again", _rows),
+        ("streams", derived.streams),
+        ("word index", derived.words),
     ):
         if only and name not in only:
             continue
@@ -69,7 +71,7 @@ class Mended:
 
     rows: int = 0
     marks: int = 0
-    """Events and chunk blocks whose rows said something else than they do."""
+    """Events, contents and chunk blocks whose rows said something else than they do."""
     contents: int = 0
     """Contents that nothing referred to."""
 
@@ -86,10 +88,13 @@ def mend(progress: Callable[[str, int], None] = lambda name, count: None) -> Men
         raise Damaged(lost)
     done = Mended()
     with transaction.atomic():
-        done.marks = _mend_blocks() + _mend_conflicts()
+        done.marks = _mend_blocks() + _mend_conflicts() + _mend_contents()
     RunRecorder(Tables(connection)).clear_up()
     done.rows = Rebuilt().mend(lambda count: progress("events told again", count))
+    newest = Ledger.objects.values_list("seq", flat=True).first() or 0
+    done.rows += Scope.objects.filter(seq__gt=newest).update(seq=newest)
     now_us = time.time_ns() // 1000
+    derived.begin_anew({kind for kind, _ in problems(only=("streams", "word index"))})
     Recorder(Tables(connection)).sweep(now_us, now_us - conf.INTERRUPT_AFTER * 1_000_000, 0)
     done.contents = retention.collect_garbage().contents
     return done
@@ -111,6 +116,16 @@ def _mend_blocks() -> int:
     return count
 
 
+def _mend_contents() -> int:
+    count = 0
+    for row, text in _read_contents(Counter()):
+        if isinstance(text, bytes) and row.size != _size(row, text):
+            row.size = _size(row, text)
+            row.save(update_fields=("size",))
+            count += 1
+    return count
+
+
 def _mend_conflicts() -> int:
     return sum(conflicts.show_one(UUID(uuid)) for uuid in {where for _, where in _conflicts(Counter())})
 
@@ -126,6 +141,21 @@ def _database(counted: Counter[str]) -> Iterator[Problem]:
 
 
 def _contents(counted: Counter[str]) -> Iterator[Problem]:
+    for row, text in _read_contents(counted):
+        if isinstance(text, Exception):
+            yield "a content cannot be read", f"{row.id}: {type(text).__name__}"
+        elif sha256(text).digest()[:16] != bytes(row.digest):
+            yield "a content is not what its digest says", str(row.id)
+        elif row.size != _size(row, text):
+            yield "a content is not as long as its row says", str(row.id)
+
+
+def _size(row: Content, text: bytes) -> int:
+    return len(text) - (row.kind == Content.Kind.TEMPLATE)
+
+
+def _read_contents(counted: Counter[str]) -> Iterator[tuple[Content, bytes | Exception]]:
+    """Each content with its text as it is digested, or with why it cannot be read."""
     reader, after = Reader(0), 0
     while rows := list(Content.objects.filter(id__gt=after).order_by("id")[:SCAN]):
         after = rows[-1].id
@@ -137,14 +167,11 @@ def _contents(counted: Counter[str]) -> Iterator[Problem]:
         for row in rows:
             try:
                 if row.kind == Content.Kind.TEMPLATE:
-                    text = b"\0" + encoding.decode(bytes(row.body), CONTENT.expand).text
+                    yield row, b"\0" + encoding.decode(bytes(row.body), CONTENT.expand).text
                 else:
-                    text = texts.get(row.id) or reader.contents([row.id])[row.id]
+                    yield row, texts.get(row.id) or reader.contents([row.id])[row.id]
             except Exception as error:
-                yield "a content cannot be read", f"{row.id}: {type(error).__name__}"
-                continue
-            if sha256(text).digest()[:16] != bytes(row.digest):
-                yield "a content is not what its digest says", str(row.id)
+                yield row, error
 
 
 def _events(counted: Counter[str]) -> Iterator[Problem]:
@@ -206,6 +233,9 @@ def _rows(counted: Counter[str]) -> Iterator[Problem]:
     def progress(count: int) -> None:
         counted[""] = count
 
+    newest = Ledger.objects.values_list("seq", flat=True).first() or 0
+    for uuid in Scope.objects.filter(seq__gt=newest).values_list("uuid", flat=True)[: _MOST + 1]:
+        yield "a scope has a number that was never given", str(uuid)
     RunRecorder(Tables(connection)).clear_up()  # what is noted as unsettled is no damage
     for kind, key, where in Rebuilt().differences(progress):
         name = key if isinstance(key, UUID | int) else UUID(bytes=bytes(key))

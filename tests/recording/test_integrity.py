@@ -12,12 +12,13 @@ from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayweb.recording import integrity, masking, pricing
+from relayweb.recording import integrity, masking, pricing, rhythm, search_index
 from relayweb.recording.models import Content, Event, Ledger, Price, Scope
 from relayweb.recording.recorder import Line, Recorder
 from relayweb.recording.tables import Tables
 from relayweb.recording.writer import Writer
 from tests.recording import streams
+from tests.recording.recorded import Talk
 from tests.recording.test_any_order import any_stream, cut, differences, snapshot
 from tests.recording.test_any_order import record as record_batches
 
@@ -75,14 +76,29 @@ DAMAGE = {
     "two are shown": "UPDATE recording_event SET flags = 0",
     "none is shown": "UPDATE recording_event SET flags = 1",
     "the counter is behind": "UPDATE recording_ledger SET seq = 3",
+    "a number ahead of the counter": "UPDATE recording_scope SET seq = seq + 100000",
+    "a logical call elsewhere": "UPDATE recording_scope SET logical_uuid = uuid WHERE logical_uuid IS NOT NULL",
+    "what was asked": "UPDATE recording_scope SET asked = 'x' WHERE asked IS NOT NULL",
+    "a rewrite elsewhere": "UPDATE recording_rewrite SET position = position + 7",
+    "a length is wrong": "UPDATE recording_content SET size = size + 1",
+    "a word index without a text": "DELETE FROM {index} = (SELECT max(doc) FROM recording_mention)",
+    "a word index without an answer": "DELETE FROM {index} = (SELECT min(doc) FROM recording_mention)",
+    "a text nobody said": "DELETE FROM recording_mention WHERE doc = (SELECT max(doc) FROM recording_mention)",
+    "an answer that is not there": "UPDATE recording_mention SET doc = doc - 90000 WHERE doc < 0",
+    "figures of a stream": "UPDATE recording_stream SET stalls = stalls + 5, longest_us = 7",
+    "figures of no stream": "UPDATE recording_stream SET attempt_uuid = (SELECT uuid FROM recording_scope WHERE role = 'turn' LIMIT 1)"
+    " WHERE seq = (SELECT max(seq) FROM recording_stream)",
 }
 
 
 @pytest.mark.parametrize("sql", DAMAGE.values(), ids=list(DAMAGE))
 def test_damage_of_any_row_is_found_and_repaired(stream: dict[str, Any], sql: str) -> None:
+    index = "recording_search WHERE rowid" if connection.vendor == "postgresql" else "recording_search_docsize WHERE id"
+    while search_index.catch_up() or rhythm.catch_up():
+        pass
     assert not problems()
     exported = call("export")
-    assert execute(sql), "nothing was damaged"
+    assert execute(sql.format(index=index)), "nothing was damaged"
     assert problems()
     with pytest.raises(CommandError, match="check --repair"):
         call("check")
@@ -90,6 +106,9 @@ def test_damage_of_any_row_is_found_and_repaired(stream: dict[str, Any], sql: st
     assert not problems()
     assert not differences(stream, snapshot())
     assert call("export") == exported
+    while search_index.catch_up() or rhythm.catch_up():
+        pass
+    assert not problems()
 
 
 def call(*command: str) -> str:
@@ -106,6 +125,48 @@ def test_what_was_recorded_when_fewer_secrets_were_known_is_whole(record: Any, m
         older.setattr(masking.Prefilter, "suspects", lambda self, text: False)
         record(streams.scope("start", streams.uid(), None, 1, data={"message": told}, metadata={"error": told}))
     assert Event.objects.get().flags == 0
+    assert not problems()
+
+
+LOST = {
+    "a content is gone": "DELETE FROM recording_content WHERE id = (SELECT max(id) FROM recording_content)",
+    "a content is another": "UPDATE recording_content SET body = (SELECT body FROM recording_content WHERE id = 1)"
+    " WHERE id = (SELECT max(id) FROM recording_content)",
+    "a torn content": "UPDATE recording_content SET body = substr(body, 1, length(body) / 2)",
+    "a torn event": "UPDATE recording_event SET body = substr(body, 1, length(body) / 2) WHERE seq = {seq}",
+    "an event is another": "UPDATE recording_event SET body = (SELECT body FROM recording_event ORDER BY seq LIMIT 1)"
+    " WHERE seq = {seq}",
+    "an event of another time": "UPDATE recording_event SET at_ns = at_ns + 1 WHERE seq = {seq}",
+    "an event of another kind": "UPDATE recording_event SET kind = 2 WHERE seq = {seq}",
+    "a mark of nothing": "UPDATE recording_event SET mark_of = uuid WHERE mark_of IS NOT NULL",
+    "a torn block": "UPDATE recording_chunkblock SET body = substr(body, 1, length(body) / 2)",
+    "a block of another kind": "UPDATE recording_chunkblock SET kind = 1 - kind",
+}
+
+
+@pytest.mark.parametrize("sql", LOST.values(), ids=list(LOST))
+def test_what_is_lost_of_the_log_is_found_and_what_remains_is_not_touched(stream: dict[str, Any], sql: str) -> None:
+    talk = Talk()
+    attempt = talk.attempt(talk.call(), asks="a long question " * 300)
+    talk.add(streams.mark("relay.chunks", attempt, 60, {"first": 0, "chunks": [{"choices": []}]}))
+    talk.record()
+    assert not problems()
+    seq = Event.objects.filter(kind=Event.Kind.END).values_list("seq", flat=True).last()
+    assert execute(sql.format(seq=seq)), "nothing was damaged"
+    assert {kind for kind, _ in problems()} & integrity.LOG
+    with pytest.raises(CommandError, match="restore"):
+        call("check", "--repair")
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="FTS5 is SQLite's")
+def test_a_word_index_that_cannot_be_read_is_made_anew(stream: dict[str, Any]) -> None:
+    while search_index.catch_up():
+        pass
+    execute("UPDATE recording_search_data SET block = substr(block, 1, length(block) / 2) WHERE id > 10")
+    assert [kind for kind, _ in problems()] == ["the word index is damaged"]
+    integrity.mend()
+    while search_index.catch_up():
+        pass
     assert not problems()
 
 
