@@ -453,8 +453,8 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 def test_spans_that_come_after_their_log_records_need_no_telling_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     monkeypatch.setattr(RunRecorder, "_tell_anew", lambda *doubts: told.append(doubts))
-    record([event(r) for r in DIALECTS["a message each"]], chat(), events(span({"gen_ai.operation.name": "chat"})))
-    assert not told
+    record([event(r) for r in DIALECTS["a message each"]], events(span({"gen_ai.operation.name": "chat"})))
+    assert not told and asked()["messages"] == QUESTION
 
 
 @pytest.mark.django_db(transaction=True)
