@@ -58,10 +58,53 @@ class _Guarded(httpcore2.AsyncNetworkBackend):
         await self._inner.sleep(seconds)
 
 
+class _Answer:
+    """An answer's bytes. A connection on which more came than belongs to it is closed after it.
+
+    Those bytes would be taken for the answer to the next call, of another client perhaps.
+    """
+
+    def __init__(self, stream: Any, connection: Any) -> None:
+        self._stream, self._connection = stream, connection
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._stream:
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+        inner, state = self._connection, None
+        while inner is not None and state is None:  # some proxies make it one deeper
+            inner = getattr(inner, "_connection", None)
+            state = getattr(inner, "_h11_state", None)
+        if state is not None and state.trailing_data[0]:
+            await self._connection.aclose()
+
+
+def _tidied(pool: Any) -> None:
+    """Has each connection of a pool give its answers as _Answer."""
+    create = pool.create_connection
+
+    def created(origin: Any) -> Any:
+        connection = create(origin)
+        ask = connection.handle_async_request
+
+        async def asked(request: Any) -> Any:
+            response = await ask(request)
+            response.stream = _Answer(response.stream, connection)
+            return response
+
+        connection.handle_async_request = asked
+        return connection
+
+    pool.create_connection = created
+
+
 def _network(proxy: str | None = None) -> httpx2.AsyncHTTPTransport:
     transport = httpx2.AsyncHTTPTransport(limits=_LIMITS, proxy=proxy)
+    # httpx2 offers no way to hand its pool a network backend, or connections; tests fail when this stops working.
+    _tidied(transport._pool)
     if proxy is None:
-        # httpx2 offers no way to hand its pool a network backend; a test fails when this stops working.
         transport._pool._network_backend = _Guarded(transport._pool._network_backend)
     return transport
 
