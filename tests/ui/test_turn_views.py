@@ -20,6 +20,7 @@ from relayweb.intercepts.models import InterceptConfig
 from relayweb.recording.writer import Writer
 from relayweb.ui.inspect import again, fragments, parts
 from tests.recording.recorded import Talk
+from tests.recording.streams import mark
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -328,3 +329,15 @@ def test_the_tab_says_of_a_blocked_request_that_it_was_never_sent(viewer):
     talk.record()
     page = viewer.get(reverse("ui:turn-scope", args=[talk.turn, attempt]) + "?tab=rewrites").content.decode()
     assert "Never sent" in page and "Provider got" not in page and "as sent" not in page
+
+
+def test_what_a_running_answer_says_goes_on_after_the_last_chunk_whose_content_is_known(viewer: Client) -> None:
+    talk = Talk()
+    attempt = talk.attempt(talk.call(end=None), end=None, metadata={"streaming": True})
+    talk.tail = []
+    said = [{"choices": [{"delta": {"content": word}}]} for word in ("one ", "two ")]
+    talk.add(*(mark("llm.chunk", attempt, 30 + n, {"chunk_index": n}) for n in range(4)))
+    talk.add(mark("relay.chunks", attempt, 40, {"first": 0, "chunks": said}))
+    talk.record()
+    page = viewer.get(reverse("ui:turn-scope", args=[talk.turn, attempt]) + "?tab=response").content.decode()
+    assert 'data-from="2"' in page and "one two " in page

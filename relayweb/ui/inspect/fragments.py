@@ -176,7 +176,7 @@ def _stream(subject: Subject) -> Context:
         "ttft": subject.node.get("ttft_us"),
         "rate": f"{least}{round(tokens / seconds)}" if tokens and seconds else None,
         "rate_moving": f"{least}{round(tokens / moving)}" if tokens and stalled and moving > 0 else None,
-        "live_from": len(chunks),
+        "live_from": 1 + max((n for n, chunk in enumerate(chunks) if chunk["text"] is not None), default=-1),
     }
 
 

@@ -92,7 +92,9 @@ test("a chunk whose content comes later gets its kind then, and its text is told
   m.apply(chunkFrame([0, 1], ["t", "t"], { text: ["Hello", " you"] }));
   assert.equal(chunks.k[0], 0);
   m.apply(chunkFrame([2], ["o"], { text: [null] }));
-  assert.deepEqual(heard, [[0, "Hello"], [1, " you"], [2, ""]]);
+  assert.deepEqual(heard, [[0, "Hello"], [1, " you"]]);
+  m.apply(chunkFrame([2], ["o"], { text: [""] }));
+  assert.deepEqual(heard.at(-1), [2, ""]);
 });
 
 test("a stall is a gap over five times the median and a quarter of a second", () => {

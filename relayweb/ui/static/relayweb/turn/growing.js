@@ -1,4 +1,5 @@
-// Text that arrives in numbered pieces: said in order, each once, and what was missed is asked for. Pure.
+// Text that arrives in numbered pieces: said in order, each once, and what was missed is asked for. A piece whose text is
+// null has come, but not yet what it says; where a later one says something, it never will. Pure.
 
 export class Growing {
   /** @param {number} next the first piece to come @param {(text: string, kind: number | string) => void} say @param {() => Promise<{text: string | null, kind: string}[]>} all gives every piece there is */
@@ -7,7 +8,7 @@ export class Growing {
   }
 
   hear(k, text, kind) {
-    if (k < this.next) return;
+    if (k < this.next || text === null) return;
     this.waiting.set(k, { text, kind });
     this.flush();
     if (this.waiting.size) this.fill();
@@ -26,7 +27,8 @@ export class Growing {
     this.filling = true;
     const pieces = await this.all().catch(() => []);
     this.filling = false;
-    for (let k = this.next; k < pieces.length; k += 1) this.waiting.set(k, pieces[k]);
+    const last = pieces.findLastIndex(({ text }) => text !== null);
+    for (let k = this.next; k <= last; k += 1) this.waiting.set(k, pieces[k]);
     this.flush();
   }
 }

@@ -194,7 +194,7 @@ export class TurnModel {
       const i = this.index.get(attempt[row]);
       if (i === undefined) continue;
       const chunks = this.chunksOf(i);
-      const chunk = { at: columns.at_us[row], kind: CHUNK_LETTER[columns.kind?.[row]] ?? 3, size: columns.size?.[row] ?? 0, text: columns.text ? columns.text[row] ?? "" : null };
+      const chunk = { at: columns.at_us[row], kind: CHUNK_LETTER[columns.kind?.[row]] ?? 3, size: columns.size?.[row] ?? 0, text: columns.text?.[row] ?? null };
       if (index[row] > chunks.count) {
         chunks.stale = true;
         if (chunks.early.size < EARLY) chunks.early.set(index[row], chunk);
