@@ -132,14 +132,32 @@ def _anthropic(usage: Mapping[str, Json]) -> Usage:
 
 
 def _gemini(usage: Mapping[str, Json]) -> Usage:
-    thoughts = _first(usage, "thoughtsTokenCount")
-    answer = _first(usage, "candidatesTokenCount")
+    def read(name: str, in_python: str) -> int | None:
+        return _first(usage, name, in_python)
+
+    thoughts = read("thoughtsTokenCount", "thoughts_token_count")
+    answer = read("candidatesTokenCount", "candidates_token_count")
+    tools = read("toolUsePromptTokenCount", "tool_use_prompt_token_count")
     return build(
-        input=_total(_first(usage, "promptTokenCount"), _first(usage, "toolUsePromptTokenCount")),
+        input=_total(read("promptTokenCount", "prompt_token_count"), tools),
         output=_total(answer, thoughts),
-        cached=_first(usage, "cachedContentTokenCount"),
+        cached=read("cachedContentTokenCount", "cached_content_token_count"),
         reasoning=thoughts,
-        total=_first(usage, "totalTokenCount"),
+        total=read("totalTokenCount", "total_token_count"),
+    )
+
+
+def _ai_sdk(usage: Mapping[str, Json]) -> Usage:
+    """Vercel's AI SDK: plain counts up to version 5, from 6 on objects."""
+    read, written = usage.get("inputTokens"), usage.get("outputTokens")
+    plain = not isinstance(read, Mapping)
+    return build(
+        input=count(read) if plain else _first(read, "total"),
+        output=_first(written, "total") if isinstance(written, Mapping) else count(written),
+        cached=_first(usage, "cachedInputTokens") if plain else _first(read, "cacheRead"),
+        cache_write=None if plain else _first(read, "cacheWrite"),
+        reasoning=_first(usage, "reasoningTokens") if plain else _first(written, "reasoning"),
+        total=_first(usage, "totalTokens"),
     )
 
 
@@ -160,22 +178,38 @@ def _openai(usage: Mapping[str, Json]) -> Usage:
     if cached is None:
         cached = _first(usage, "cache_read_tokens", "prompt_cache_hit_tokens", "cached_tokens")
     creation = _inside(usage, _READ_DETAILS, "cache_write_tokens", "cache_creation")
+    if creation is None:  # LiteLLM keeps Anthropic's own members
+        creation = _cache_creation(usage)
+    if cached is None:
+        cached = _first(usage, "cache_read_input_tokens")
     reasoning = _inside(usage, _WRITTEN_DETAILS, "reasoning_tokens", "reasoning")
+    # Hermes' observer gives both: prompt_tokens holds all of it, input_tokens what was not cached.
+    input = _first(usage, "prompt_tokens", "input_tokens", "prompt_eval_count", "input_token_count")
+    if (
+        input is not None
+        and not _ANTHROPIC_ONLY.isdisjoint(usage)
+        and input < (inside := (cached or 0) + (creation or 0))
+    ):
+        input += inside  # older versions of LiteLLM
     return build(
-        # Hermes' observer gives both: prompt_tokens holds all of it, input_tokens what was not cached.
-        input=_first(usage, "prompt_tokens", "input_tokens", "prompt_eval_count", "input_token_count"),
+        input=input,
         output=_first(usage, "completion_tokens", "output_tokens", "eval_count", "generated_token_count"),
         cached=cached,
         cache_write=creation if creation is not None else _first(usage, "cache_write_tokens"),
         reasoning=reasoning if reasoning is not None else _first(usage, "reasoning_tokens"),
         total=_first(usage, "total_tokens"),
+        cache_write_1h=_first(usage.get("cache_creation"), "ephemeral_1h_input_tokens"),
     )
 
 
 _ANTHROPIC_ONLY = frozenset(
     ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation", "cacheReadInputTokens", "inputTokens")
 )
-_GEMINI_ONLY = frozenset(("promptTokenCount", "candidatesTokenCount", "totalTokenCount"))
+_GEMINI_ONLY = frozenset(
+    ("promptTokenCount", "candidatesTokenCount", "totalTokenCount")
+    + ("prompt_token_count", "candidates_token_count", "total_token_count")
+)
+_AI_SDK_ONLY = frozenset(("cachedInputTokens", "reasoningTokens"))
 
 
 def read_usage(usage: Json, *, beside: bool = False) -> Usage:
@@ -194,6 +228,8 @@ def read_usage(usage: Json, *, beside: bool = False) -> Usage:
         return _openai(usage)
     if not _GEMINI_ONLY.isdisjoint(usage):
         return _gemini(usage)
+    if not _AI_SDK_ONLY.isdisjoint(usage) or isinstance(usage.get("inputTokens"), Mapping):
+        return _ai_sdk(usage)
     if not _ANTHROPIC_ONLY.isdisjoint(usage) and "prompt_tokens" not in usage:
         return _anthropic(usage)
     return _anthropic(usage) if beside else _openai(usage)

@@ -87,7 +87,8 @@ DAMAGE = {
     "an answer that is not there": "UPDATE recording_mention SET doc = doc - 90000 WHERE doc < 0",
     "figures of a stream": "UPDATE recording_stream SET stalls = stalls + 5, longest_us = 7",
     "figures of no stream": "UPDATE recording_stream SET attempt_uuid ="
-    " (SELECT uuid FROM recording_scope WHERE role = 'turn' LIMIT 1) WHERE seq = (SELECT max(seq) FROM recording_stream)",
+    " (SELECT uuid FROM recording_scope WHERE role = 'turn' LIMIT 1)"
+    " WHERE seq = (SELECT max(seq) FROM recording_stream)",
 }
 
 

@@ -82,6 +82,49 @@ def test_langchain_and_gemini_and_bedrock_are_read_too():
     assert read_usage({"inputTokens": 5, "outputTokens": 2, "cacheReadInputTokens": 3}).input_tokens == 8
 
 
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("prompt", [1310, 10])
+def test_litellm_keeps_anthropics_own_counts_of_the_cache(prompt, beside):
+    usage = {
+        "prompt_tokens": prompt,
+        "completion_tokens": 7,
+        "total_tokens": prompt + 7,
+        "cache_creation_input_tokens": 300,
+        "cache_read_input_tokens": 1000,
+        "cache_creation": {"ephemeral_5m_input_tokens": 100, "ephemeral_1h_input_tokens": 200},
+    }
+    if not beside:
+        assert read_usage(usage) == Usage(1310, 7, 1000, 300, None, 1317, True, 200)
+    else:
+        assert read_usage({**usage, "prompt_tokens_details": {"cached_tokens": 1000}}).cached_tokens == 1000
+
+
+def test_gemini_is_read_as_its_python_client_names_it():
+    usage = {
+        "prompt_token_count": 100,
+        "candidates_token_count": 20,
+        "thoughts_token_count": 30,
+        "cached_content_token_count": 40,
+        "tool_use_prompt_token_count": 5,
+        "total_token_count": 155,
+    }
+    assert read_usage(usage) == Usage(105, 50, 40, None, 30, 155, True)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"inputTokens": 100, "outputTokens": 20, "totalTokens": 120, "reasoningTokens": 5, "cachedInputTokens": 30},
+        {
+            "inputTokens": {"total": 100, "noCache": 70, "cacheRead": 30},
+            "outputTokens": {"total": 20, "text": 15, "reasoning": 5},
+        },
+    ],
+)
+def test_the_ai_sdk_counts_cached_tokens_inside(usage):
+    assert read_usage(usage) == Usage(100, 20, 30, None, 5, 120, True)
+
+
 def test_b34_reasoning_is_inside_the_output():
     usage = read_usage({"output_tokens": 1970, "output_tokens_details": {"reasoning_tokens": 956}})
     assert (usage.output_tokens, usage.total_tokens, usage.reasoning_tokens) == (1970, 1970, 956)
