@@ -1,7 +1,8 @@
 """Export as OTLP JSON: a span for each scope, in Relay's "full" projection with OpenTelemetry's GenAI names beside it.
 
 Span id = last eight bytes of the scope's uuid, trace id = uuid of the top of its tree, as Relay's own exporters do, so
-that spans join with theirs. Chunk marks are left out, as Relay leaves them out.
+that spans join with theirs. Marks are events of their span; where everything is exported, those under no scope are log
+records. Chunk marks are left out, as Relay leaves them out.
 """
 
 from __future__ import annotations
@@ -30,12 +31,26 @@ _USAGE = {
 
 
 def otlp(part: Part) -> Iterator[bytes]:
-    """Trace requests, one a line. A scope that has not ended ends with the last event seen in it."""
+    """Trace requests and log requests, one a line. A scope that has not ended ends with the last event seen in it."""
     reader, roots = Reader(), _Roots()
     for rows in _rows(part):
         spans = _spans(rows, reader, roots)
         if spans:
-            yield ascii_json(_request(spans)) + b"\n"
+            yield ascii_json(_request("resourceSpans", "scopeSpans", {"spans": spans})) + b"\n"
+    if part.scopes is None:
+        for records in _records(reader):
+            yield ascii_json(_request("resourceLogs", "scopeLogs", {"logRecords": records})) + b"\n"
+
+
+def _records(reader: Reader) -> Iterator[list[dict[str, Any]]]:
+    """Marks under no scope, as log records."""
+    after = -1
+    alone = Event.objects.filter(kind=Event.Kind.MARK, mark_of=None).order_by("seq")
+    while events := list(alone.filter(seq__gt=after)[:_SPANS]):
+        texts = zip(events, reader.texts(events), strict=True)
+        marks = [_mark(event.at_ns, text) for event, text in texts]
+        yield [{("eventName" if name == "name" else name): v for name, v in mark.items()} for mark in marks]
+        after = events[-1].seq
 
 
 def _rows(part: Part) -> Iterator[list[Scope]]:
@@ -186,8 +201,8 @@ def _mark(at_ns: int, text: bytes) -> dict[str, Any]:
     }
 
 
-def _request(spans: list[dict[str, Any]]) -> bytes:
+def _request(signal: str, by_scope: str, told: dict[str, Any]) -> bytes:
     resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "relayweb"}}]}
     scope = {"name": "relayweb"}
-    request = {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": scope, "spans": spans}]}]}
+    request = {signal: [{"resource": resource, by_scope: [{"scope": scope, **told}]}]}
     return json.dumps(request, separators=(",", ":")).encode()

@@ -236,8 +236,9 @@ def _catch_up(limit: int) -> bool:
 
 def following(seq: int) -> Any:
     """Starts and ends of scopes after a number, and what was read from spans and log records, in order."""
-    made = F("flags").bitand(Event.Flag.MADE)
-    return Event.objects.alias(made=made).filter(~Q(kind=Event.Kind.MARK) | Q(made__gt=0), seq__gt=seq).order_by("seq")
+    copies = F("flags").bitand(Event.Flag.COPY | Event.Flag.MADE)
+    wanted = ~Q(kind=Event.Kind.MARK) | Q(copies__gt=0)
+    return Event.objects.alias(copies=copies).filter(wanted, seq__gt=seq).order_by("seq")
 
 
 def spoken_by(events: Iterable[Event], reader: Reader) -> Iterator[tuple[Event, Said, set[int]]]:

@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 
+from relayweb.ingest.export import everything
+from relayweb.ingest.export_otlp import otlp
 from relayweb.ingest.otlp import logs
 from relayweb.ingest.otlp.events import events
 from relayweb.ingest.otlp.logs import LogRecord, from_json, from_protobuf
+from relayweb.ingest.otlp.spans import from_json as spans_from_json
 from relayweb.ingest.otlp.spans import from_protobuf as spans_from_protobuf
 from relayweb.ingest.otlp.values import BadRequest
 from relayweb.recording import bodies, integrity, search, search_index
@@ -285,6 +288,23 @@ def test_the_name_of_an_event_of_claude_code_is_its_body() -> None:
     found = log("", body="claude_code.api_request", attributes={"event.name": "api_request", "session.id": "s-1"})
     told = json.loads(event(found))
     assert (told["name"], told["metadata"]["session_id"]) == ("claude_code.api_request", "s-1")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_export_in_otlp_holds_log_records_with_and_without_a_span() -> None:
+    told = [event(r) for r in DIALECTS["a message each"]] + [event(log("app", 3, body="alone", span_id=b""))]
+    record(told, chat())
+    wanted, marks = (asked(), answered()), sorted(Event.objects.filter(kind=Event.Kind.MARK).values_list("uuid"))
+    lines = list(otlp(everything()))
+    spans = [line for text in lines[:-1] for found in spans_from_json(text) for line in events(found)]
+    records = [line for found in from_json(lines[-1]) for line in logs.events(found)]
+    record(spans, records)
+    assert (asked(), answered()) == wanted
+    assert sorted(Event.objects.filter(kind=Event.Kind.MARK).values_list("uuid")) == marks
+    assert json.loads(records[0])["metadata"]["body"] == "alone"
+    while search_index.catch_up():
+        pass
+    assert Scope.objects.filter(search.turns_saying("Peru", []), uuid=CALL).exists()
 
 
 def code(name: str, at: int, **attributes: Any) -> list[bytes]:

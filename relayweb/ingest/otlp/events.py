@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from relayweb.ingest.otlp import claude_code, dialects, genai, openinference, relay
-from relayweb.ingest.otlp.lines import line, timestamp
+from relayweb.ingest.otlp.lines import line, mark_line, timestamp
 from relayweb.ingest.otlp.reading import Reading
 from relayweb.ingest.otlp.spans import Span, SpanEvent
 from relayweb.recording.copies import made_uuid, told_by_span
@@ -122,5 +122,4 @@ def _mark(copy: dict[str, Any], scope: UUID, root: str | None, number: int, even
         "data": event.attributes or None,
         "metadata": None,
     }
-    fixed = {"kind": "mark", "atof_version": "0.1", "category": None, "category_profile": None, "data_schema": None}
-    return line(**copy, **fixed, **mark, propagation_root_uuid=root, timestamp=timestamp(event.at_ns))
+    return mark_line(event.at_ns, copy, **mark, propagation_root_uuid=root)

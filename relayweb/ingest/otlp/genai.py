@@ -81,7 +81,8 @@ def _read_call(reading: Reading, span: Span, attributes: dict[str, Any]) -> None
 
 def _events(span: Span) -> Iterator[genai.Event]:
     for event in span.events:
-        yield event.name, genai.said_in(event.attributes)
+        if "nemo_relay.mark.uuid" not in event.attributes:  # which are marks of any kind, with data of their own
+            yield event.name, genai.said_in(event.attributes)
     for item in items(span.attributes.get("events")):
         if isinstance(item, dict) and isinstance(item.get("event.name"), str):
             yield item["event.name"], genai.said_in(item)

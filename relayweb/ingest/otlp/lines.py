@@ -16,6 +16,12 @@ def timestamp(ns: int) -> str:
         return str(ns)  # which the record rejects, naming it
 
 
+def mark_line(at_ns: int, first: dict[str, Any], **members: Any) -> bytes:
+    """A mark as a line, with the members of `first` before all others."""
+    fixed = {"kind": "mark", "atof_version": "0.1", "category": None, "category_profile": None, "data_schema": None}
+    return line(**first, **fixed, **members, timestamp=timestamp(at_ns))
+
+
 def line(**members: Any) -> bytes:
     """An event as a line."""
     return json.dumps(members, separators=(",", ":")).encode() + b"\n"

@@ -15,9 +15,10 @@ from uuid import UUID
 
 import msgspec
 
-from relayweb.ingest.otlp import claude_code
+from relayweb.ingest.otlp import claude_code, relay
 from relayweb.ingest.otlp.dialects import session_of
-from relayweb.ingest.otlp.lines import line, timestamp
+from relayweb.ingest.otlp.lines import mark_line
+from relayweb.ingest.otlp.spans import SpanEvent
 from relayweb.ingest.otlp.values import (
     KeyValue,
     Resource,
@@ -158,6 +159,8 @@ def _severity(number: int | str) -> int:
 
 def events(log: LogRecord) -> list[bytes]:
     """A record as events: a mark, and of products that send no spans the scopes it tells of."""
+    if told := relay.read_mark(SpanEvent(log.name, log.at_ns, log.attributes)):  # of our own export
+        return [mark_line(log.at_ns, {}, **told, propagation_root_uuid=None)]
     name, identity = log.name or _named(log), _identity(log)
     piece = None if _in_span(log) else claude_code.piece(name, log.attributes, identity, log.at_ns)
     if piece is None:
@@ -180,19 +183,14 @@ def _mark(log: LogRecord, name: str, identity: UUID, under: UUID | None = None) 
     else:
         told |= {k: v.hex() for k, v in (("trace_id", log.trace_id), ("span_id", log.span_id)) if v.strip(b"\0")}
     is_told = genai.is_told(name)
-    return line(
+    return mark_line(
+        log.at_ns or log.observed_ns or time.time_ns(),
         # What search is to find is known by this member: it reads no other marks.
-        **(told_by_span(log.trace_id.rjust(16, b"\0"), made=True, log=True) if under else {}),
-        kind="mark",
-        atof_version="0.1",
+        told_by_span(log.trace_id.rjust(16, b"\0"), made=True, log=True) if under else {},
         uuid=str(identity),
         parent_uuid=str(under) if under else None,
         propagation_root_uuid=None,
         name=name,
-        category=None,
-        category_profile=None,
-        data_schema=None,
-        timestamp=timestamp(log.at_ns or log.observed_ns or time.time_ns()),
         data=(said or None) if is_told else None,
         # Of metadata any credential is masked; messages are left as they were said.
         metadata=(told if is_told else {**told, **said}) or None,
