@@ -192,7 +192,8 @@ def test_the_form_runs_the_draft_it_holds_and_saves_nothing(value):
     *_, last = lines(operator.post(path, typed))
     page = last["html"]
     assert "<b>1</b><span>matched</span>" in page and "add /temperature" in page
-    assert "Correct the form first" in operator.post(path, {**typed, "priority": "x"}).content.decode()
+    wrong = operator.post(path, {**typed, "priority": "x", "action_parameters": "temperature"}).content.decode()
+    assert "Correct the form first" in wrong and "<b>Priority</b>" in wrong and "<b>Parameters</b> Line 1" in wrong
     assert "no field modle" in operator.post(path, {**typed, "back_test_q": "modle:x"}).content.decode()
     assert not InterceptConfig.objects.exists()
 

@@ -16,6 +16,6 @@ test("what a turn counts as rewrites and what would have been one in shadow mode
     ["a2", "call", "attempt", "a", "ok", 4, 9, { rewrites: [ran("hit")] }],
   ]));
   const nodes = ["call", "a1", "a2"].map((id) => m.find(id));
-  assert.deepEqual(rewriteBadges(m, nodes).map(([, icon, text]) => [icon, text]), [["rewrite", "3"], ["rewrite-s", "1 in shadow"]]);
+  assert.deepEqual(rewriteBadges(m, nodes).map(([, ...told]) => told), [["rewrite", "3"], ["rewrite-s", "1", "1 in shadow"]]);
   assert.deepEqual(rewriteBadges(m, [m.find("turn")]), []);
 });

@@ -2,7 +2,7 @@
 import { BLOCKED } from "./model.js";
 import { lowerBound, scale } from "./shapes.js";
 
-export const MARGIN = { left: 18, right: 64 }; // the ◆ of a first attempt stands before the beginning
+export const MARGIN = { left: 28, right: 64 }; // two ◆ of a first attempt stand before the beginning
 
 /** Where time runs on a canvas of this size. */
 export function bounds(size) {

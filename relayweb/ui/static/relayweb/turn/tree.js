@@ -202,8 +202,9 @@ class RelayTree extends HTMLElement {
     kind.append(glyph(this.sheet, words.icon));
     const label = element("span", "name");
     label.append(element("span", "t", words.title));
-    for (const [classes, sign, text] of words.badges) {
+    for (const [classes, sign, text, said] of words.badges) {
       const badge = element("span", classes);
+      if (said) Object.assign(badge, { title: said, role: "img", ariaLabel: said });
       if (sign) badge.append(glyph(this.sheet, sign));
       badge.append(text);
       label.append(badge);

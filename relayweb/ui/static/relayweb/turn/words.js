@@ -125,12 +125,12 @@ export function tip(model, i, now) {
   return lines;
 }
 
-/** How many rewrites these nodes had, as the header of the turn counts them, and apart how many would have been. */
+/** How many rewrites these nodes had, as the header of the turn counts them, and apart, with words for it, how many would have been. */
 export function rewriteBadges(model, nodes) {
   const sum = (of) => nodes.reduce((total, i) => total + of.call(model, i).length, 0);
   const [changed, shadow] = [sum(model.changes), sum(model.shadows)];
   return [
     ...(changed ? [["badge plain k-intercept", "rewrite", String(changed)]] : []),
-    ...(shadow ? [["badge plain k-intercept", "rewrite-s", `${shadow} in shadow`]] : []),
+    ...(shadow ? [["badge plain k-intercept", "rewrite-s", String(shadow), `${shadow} in shadow`]] : []),
   ];
 }
