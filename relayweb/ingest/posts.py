@@ -33,7 +33,7 @@ async def atof(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextlib.asynccontextmanager
-async def refusals(send: Send, tally: Tally) -> AsyncIterator[None]:
+async def refusals(send: Send, tally: Tally, *, full_status: int = 429) -> AsyncIterator[None]:
     """Answer what keeps a body from being taken whole, with the counts of what was taken of it."""
     try:
         yield
@@ -42,7 +42,7 @@ async def refusals(send: Send, tally: Tally) -> AsyncIterator[None]:
     except Full as full:
         wait = math.ceil(full.retry_after)
         text = f"{full}; send this again in {wait} s"
-        await answer(send, 429, tally.answer(text), [(b"retry-after", str(wait).encode())])
+        await answer(send, full_status, tally.answer(text), [(b"retry-after", str(wait).encode())])
     except Disconnected:
         await answer(send, 503, tally.answer("the server is stopping; lines after those counted here were not read"))
     except (DatabaseError, OSError) as error:

@@ -34,6 +34,11 @@ class Signal(msgspec.Struct, frozen=True):
     """A partial success in protobuf."""
 
 
+_FULL = 503
+"""Told while the record takes nothing. OTLP allows 429 as well, but after that Python's exporters up to 1.34 at least do
+not send again."""
+
+
 async def traces(scope: Scope, receive: Receive, send: Send) -> None:
     """Take an ExportTraceServiceRequest; its spans become scopes, those of Relay's exporters the ones they copy."""
     await _take(_TRACES, scope, receive, send)
@@ -51,7 +56,7 @@ async def metrics(scope: Scope, receive: Receive, send: Send) -> None:
     that says so, their exporters would write a line into the agent's log with every export.
     """
     tally = Tally("otlp")
-    async with refusals(send, tally):
+    async with refusals(send, tally, full_status=_FULL):
         async for _ in body(receive):
             pass
         await _answer(send, _content_type(scope)[0], b"{}", b"")
@@ -59,7 +64,7 @@ async def metrics(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _take(signal: Signal, scope: Scope, receive: Receive, send: Send) -> None:
     tally = Tally("otlp")
-    async with refusals(send, tally):
+    async with refusals(send, tally, full_status=_FULL):
         content_type, encoding = _content_type(scope)
         data = await whole_body(receive, decoder(encoding))
         wanted = await asyncio.to_thread(_read, signal, content_type, data)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from relayweb.ingest import posts, sockets, tally
+from relayweb.ingest import posts, signals, sockets, tally
 from relayweb.recording.submissions import Full, Receipt
 
 
@@ -39,7 +39,9 @@ def writing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FullWriter]:
     return install
 
 
-async def post(*pieces: bytes, length: bool = True, left: bool = False) -> tuple[int, dict[bytes, bytes], dict]:
+async def post(
+    *pieces: bytes, length: bool = True, left: bool = False, door: Any = posts.atof, **headers: bytes
+) -> tuple[int, dict[bytes, bytes], dict]:
     messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
     messages[-1]["more_body"] = left
     messages.append({"type": "http.disconnect"})
@@ -51,8 +53,9 @@ async def post(*pieces: bytes, length: bool = True, left: bool = False) -> tuple
     async def send(message: dict) -> None:
         sent.append(message)
 
-    headers = [(b"content-length", b"1")] if length else []
-    await posts.atof({"headers": headers}, receive, send)
+    named = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
+    named += [(b"content-length", b"1")] if length else []
+    await door({"headers": named}, receive, send)
     return sent[0]["status"], dict(sent[0]["headers"]), json.loads(sent[1]["body"])
 
 
@@ -66,6 +69,19 @@ async def test_a_full_record_sends_a_batch_away_and_says_for_how_long(writing: C
         "duplicates": 0,
         "rejected": [],
     }
+
+
+@pytest.mark.parametrize("door", [signals.traces, signals.logs])
+async def test_a_full_record_tells_exporters_to_try_again(writing: Callable[..., FullWriter], door: Any) -> None:
+    request = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"eventName": "a"}]}]}]}
+    if door is signals.traces:
+        request = {"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "0" * 32, "spanId": "1" * 16}]}]}]}
+    writer = writing(Full(1, "the record is busy"))
+    body = json.dumps(request).encode()
+    status, headers, told = await post(body, door=door, content_type=b"application/json")
+    assert (status, headers[b"retry-after"], told["accepted"]) == (503, b"1", 0)
+    status, _, told = await post(body, door=door, content_type=b"application/json")
+    assert (status, told) == (200, {}) and len(writer.taken) == 1
 
 
 async def test_an_upload_without_end_waits_instead(writing: Callable[..., FullWriter]) -> None:
