@@ -35,8 +35,7 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 _FULL = 503
-"""Told while the record takes nothing. OTLP allows 429 as well, but after that Python's exporters up to 1.34 at least do
-not send again."""
+"""Told while the record takes nothing: OTLP allows 429 as well, but Python's exporters of 2025 give up after that."""
 
 
 async def traces(scope: Scope, receive: Receive, send: Send) -> None:
