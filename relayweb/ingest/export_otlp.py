@@ -8,6 +8,7 @@ records. Chunk marks are left out, as Relay leaves them out.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -173,8 +174,13 @@ def _attributes(row: Scope, start: bytes, end: bytes) -> list[dict[str, Any]]:
     return [{"key": key, "value": _value(value)} for key, value in found.items() if value is not None]
 
 
-def _json(text: bytes | None) -> str | None:
-    return None if text is None else ascii_json(text).decode()
+def _json(text: bytes | None) -> str | int | float | None:
+    """A member as Relay's exporter writes it: texts, numbers and truth as they are, anything else as JSON text."""
+    if text is None or text[:1] in b"{[":
+        return None if text is None else ascii_json(text).decode()
+    value = stored.load(text)
+    exact = isinstance(value, str | bool) or (isinstance(value, int) and -(2**63) <= value < 2**63)
+    return value if exact or (isinstance(value, float) and math.isfinite(value)) else text.decode()
 
 
 def _value(value: Any) -> dict[str, Any]:
@@ -182,6 +188,8 @@ def _value(value: Any) -> dict[str, Any]:
         return {"boolValue": value}
     if isinstance(value, int):
         return {"intValue": str(value)}
+    if isinstance(value, float):
+        return {"doubleValue": value}
     if isinstance(value, list):
         return {"arrayValue": {"values": [_value(v) for v in value]}}
     return {"stringValue": str(value)}

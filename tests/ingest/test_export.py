@@ -136,6 +136,24 @@ def test_spans_of_an_export_bring_the_same_scopes_back():
         assert {k: after[uuid].get(k) for k in same} == {k: node.get(k) for k in same}, node["name"]
 
 
+def test_values_of_any_kind_go_through_spans_and_an_export_of_an_import_is_the_same():
+    given = ["plain", '"quoted"', "12", "true", 5, -(2**63), 1.5, True, False, [1, "x"], {"a": "s", "b": {"c": 1}}]
+    talk = Talk()
+    told = {talk.tool("t", 600 + i, 601 + i, data=value, out=value): value for i, value in enumerate(given)}
+    talk.tool("t", 700, 701, data=2**70, out="a\0b ✅")
+    talk.record()
+    exports = []
+    for _ in range(4):
+        exports.append(list(otlp(export.everything())))
+        empty()
+        found = [span for line in exports[-1] for span in spans.from_json(line)]
+        record(*[json.loads(line) for span in found for line in events(span)])
+    for uuid, value in told.items():
+        said = [json.loads(bytes(line))["data"] for line in queries.events(uuid)["events"]]
+        assert [(type(data), data) for data in said] == [(type(value), value)] * 2
+    assert exports[1] == exports[2] == exports[3]
+
+
 def test_spans_have_relays_ids_and_names_that_others_read():
     talk = busy()
     talk.record()
