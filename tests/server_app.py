@@ -184,6 +184,7 @@ if __name__ == "__main__":
     server.limits.IDLE_SECONDS = server.limits.STALL_SECONDS = float(os.environ.get("PATIENCE", "60"))
     server.limits.LINGER_SECONDS = 3
     server.limits.PAGE_SECONDS = float(os.environ.get("PAGE_SECONDS", "60"))
+    server.limits.PAGES_BYTES = int(os.environ.get("PAGES_BYTES", "268435456"))
     server.limits.FILES = int(os.environ.get("FILES", "65536"))
     server.limits.STOP_SECONDS = float(os.environ.get("STOP", "14"))
     logging.basicConfig(level=logging.INFO)

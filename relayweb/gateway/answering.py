@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
 from relayweb.gateway.errors import GatewayError
@@ -50,7 +51,32 @@ class Answering:
         await self._send({"type": "http.response.body", "body": content})
 
 
-async def read_body(receive: Receive, limit: int) -> bytes | None:
+class Room:
+    """Bytes of request bodies under way, of all calls together."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self.taken = most, 0
+
+    @contextmanager
+    def entered(self) -> Iterator[Callable[[int], None]]:
+        """Gives what takes so many bytes until the call is over; it raises GatewayError 503 when there is no room."""
+        mine = 0
+
+        def take(size: int) -> None:
+            nonlocal mine
+            mine += size
+            self.taken += size
+            if self.taken > self._most:
+                text = f"the bodies under way have more than {self._most} bytes together; try again in a moment"
+                raise GatewayError(503, "busy", text, retry_after=2)
+
+        try:
+            yield take
+        finally:
+            self.taken -= mine
+
+
+async def read_body(receive: Receive, limit: int, take: Callable[[int], None]) -> bytes | None:
     """The request's body, None when the client hung up first. GatewayError 413 when it is larger than `limit` bytes."""
     parts: list[bytes] = []
     size = 0
@@ -63,6 +89,7 @@ async def read_body(receive: Receive, limit: int) -> bytes | None:
         if size > limit:
             text = f"the body is larger than {limit} bytes; send less at once, or raise RELAYWEB_MAX_BODY"
             raise GatewayError(413, "request_too_large", text, retry=False)
+        take(len(part))
         parts.append(part)
         if not message.get("more_body"):
             return b"".join(parts)

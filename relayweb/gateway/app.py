@@ -19,7 +19,7 @@ from relayweb import conf
 from relayweb.access import tokens
 from relayweb.access.answers import deny
 from relayweb.gateway import proxy, routes, streaming
-from relayweb.gateway.answering import RECHECK_SECONDS, Answering, Cut, Receive, Send, read_body, unless_gone
+from relayweb.gateway.answering import RECHECK_SECONDS, Answering, Cut, Receive, Room, Send, read_body, unless_gone
 from relayweb.gateway.demo.upstream import DemoTransport
 from relayweb.gateway.errors import GatewayError
 from relayweb.gateway.exchange import Exchange, Incoming
@@ -30,6 +30,9 @@ from relayweb.gateway.upstreams import Target, directory
 
 log = logging.getLogger(__name__)
 
+BODIES = 16
+"""Bodies of the greatest length that may be under way at a time; shorter ones may be as many as there is room for."""
+
 
 class Gateway:
     """What one event loop needs to make calls."""
@@ -38,6 +41,7 @@ class Gateway:
         self.loop = asyncio.get_running_loop()
         self.transports = Transports(DemoTransport())
         self.registry = Registry()
+        self.room = Room(BODIES * conf.MAX_BODY)
         if conf.REDIS_URL:
             from relayweb.gateway.sharing import Sharing
 
@@ -70,15 +74,16 @@ class Gateway:
         peer = tokens.peer_of(scope)
         allowed = partial(tokens.still_good, text, "gateway", peer)
         began = time.monotonic()
-        content = await read_body(receive, conf.MAX_BODY)
-        if content is None:
-            return
-        if time.monotonic() - began > RECHECK_SECONDS and not await allowed():
-            raise GatewayError(401, "wrong_token", _wrong_token(text), retry=False)
         if query := scope.get("query_string"):
             url += "?" + query.decode("latin-1")
-        incoming = Incoming(target, scope["method"], url, api_mode, headers, content)
-        await unless_gone(receive, client, self.call(incoming, (token.pk, peer or "-"), client), allowed)
+        with self.room.entered() as take:
+            content = await read_body(receive, conf.MAX_BODY, take)
+            if content is None:
+                return
+            if time.monotonic() - began > RECHECK_SECONDS and not await allowed():
+                raise GatewayError(401, "wrong_token", _wrong_token(text), retry=False)
+            incoming = Incoming(target, scope["method"], url, api_mode, headers, content)
+            await unless_gone(receive, client, self.call(incoming, (token.pk, peer or "-"), client), allowed)
 
     async def find(self, name: str) -> Target:
         """The upstream of this name; GatewayError that lists the known ones."""

@@ -63,6 +63,8 @@ class Server(daphne_server.Server):
         self._failed: str | None = None
         self._ended = False
         self.draining = False
+        self.page_bytes = 0
+        """Bytes of bodies that anybody may send, of requests that are not over."""
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises OSError when the address cannot be listened at."""

@@ -51,6 +51,7 @@ class Request(http_protocol.WebRequest):
     gate: Gate | None = None
     body_done = True
     _body_seen = 0
+    _counted = 0  # of them, in the server's count
     _endless = False
     _limit = limits.PAGE_BODY
     _began = 0.0
@@ -91,8 +92,13 @@ class Request(http_protocol.WebRequest):
         if self.finished:
             return
         self._body_seen += len(data)
+        if self._limit == limits.PAGE_BODY:
+            self.server.page_bytes += len(data)
+            self._counted += len(data)
         if self._body_seen > self._limit and not self._endless:
             self._too_large()
+        elif self._counted and self.server.page_bytes > limits.PAGES_BYTES:
+            self.answer(503, "too many requests are being read; try again in a moment", {b"retry-after": b"2"})
         elif self.application_queue:
             self.application_queue.put_nowait({"type": "http.request", "body": data, "more_body": True})
 
@@ -144,11 +150,17 @@ class Request(http_protocol.WebRequest):
 
     def finish(self) -> None:
         self._open_gate()
+        self._uncount()
         super().finish()
 
     def connectionLost(self, reason: Any) -> None:
         self._open_gate()
+        self._uncount()
         super().connectionLost(reason)
+
+    def _uncount(self) -> None:
+        self.server.page_bytes -= self._counted
+        self._counted = 0
 
     def _open_gate(self) -> None:
         if self.gate:

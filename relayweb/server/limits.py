@@ -4,6 +4,8 @@ INBOX_BYTES = 1024 * 1024
 """What a connection may have waiting for the application before it is read no further."""
 PAGE_BODY = 2 * 1024 * 1024
 """Bytes a request body may have outside the doors and the gateway."""
+PAGES_BYTES = 256 * 1024 * 1024
+"""Bytes of such bodies at a time, of all connections together."""
 PAGE_SECONDS = 60
 """In which such a body has to be there: it is read before anybody is asked for a login."""
 FRAGMENTS = 10_000
