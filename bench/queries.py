@@ -25,8 +25,8 @@ RECORDED = 1_000
 LIST_MS = 50
 FILTERS = (
     ("", "status:failed", "model:claude-*", "role:auxiliary:*", "tool:tool_3", "error:RateLimitError", "finish:stop")
-    + ("intercept:rule-1", "stalls:>0", "retries:>0", "dur:>5s", "tokens:>5k", "-profile:profile-1*", "since:7d")
-    + ("session:session-00100", "status:blocked", "is:subagent", "is:running")
+    + ("intercept:rule-1", "stalls:>0", "stalls:>5", "retries:>0", "dur:>5s", "tokens:>5k", "-profile:profile-1*")
+    + ("since:7d", "session:session-00100", "status:blocked", "is:subagent", "is:running")
 )
 
 

@@ -112,25 +112,26 @@ def _condition(term: Term, notes: list[str]) -> Q:
 
 
 def _stalls(term: Compare) -> Q:
-    """Turns by the sum of their streams' stalls. As in `turns_with`: few streams that stalled name their turns."""
-    own = Scope.objects.filter(turn_uuid=OuterRef(OuterRef("uuid")), role=Role.ATTEMPT, joined_uuid__isnull=True)
-    streams = Stream.objects.filter(stalls__gt=0, attempt_uuid__in=own.values("uuid")).order_by()
-    total = Coalesce(
-        Subquery(streams.annotate(together=Value(1)).values("together").annotate(total=Sum("stalls")).values("total")),
-        0,
-    )
+    """Turns by the sum of their streams' stalls."""
+    stalled = Stream.objects.filter(stalls__gt=0)
+    # Streams that stalled name their turns, all at once, where many turns would be asked for their streams in vain.
+    most = FEW if _holds(1, term) else MANY
+    if not _holds(0, term) and stalled[: most + 1].count() <= most:
+        stalls = Subquery(stalled.filter(attempt_uuid=OuterRef("uuid")).values("stalls"))
+        own = Scope.objects.filter(role=Role.ATTEMPT, joined_uuid__isnull=True, uuid__in=stalled.values("attempt_uuid"))
+        turns = own.order_by().values("turn_uuid").annotate(total=Sum(stalls))
+        return Q(uuid__in=turns.filter(_fits(F("total"), term)).values("turn_uuid"))
+    inside = Scope.objects.filter(turn_uuid=OuterRef(OuterRef("uuid")), role=Role.ATTEMPT, joined_uuid__isnull=True)
+    streams = stalled.filter(attempt_uuid__in=inside.values("uuid")).order_by()
+    total = streams.annotate(together=Value(1)).values("together").annotate(total=Sum("stalls")).values("total")
+    return _fits(Coalesce(Subquery(total), 0), term)
+
+
+def _fits(total: Any, term: Compare) -> Q:
     low = min(term.value, _MOST)
     if term.operator == "..":
-        fits = Q(GreaterThanOrEqual(total, low)) & Q(LessThanOrEqual(total, min(term.upper or 0, _MOST)))
-    else:
-        fits = Q(_COMPARISONS[term.operator](total, low))
-    if not _holds(0, term):
-        stalled = Stream.objects.filter(stalls__gt=0).values_list("attempt_uuid", flat=True)
-        few = list(stalled[: FEW + 1])
-        if len(few) <= FEW:
-            named = Scope.objects.filter(uuid__in=few).values_list("turn_uuid", flat=True)
-            fits &= Q(uuid__in=set(named))
-    return fits
+        return Q(GreaterThanOrEqual(total, low)) & Q(LessThanOrEqual(total, min(term.upper or 0, _MOST)))
+    return Q(_COMPARISONS[term.operator](total, low))
 
 
 def _compare(term: Compare) -> Q:
@@ -208,6 +209,8 @@ def _holding(scopes: QuerySet[Scope]) -> Q:
     return Q(IsNull(Subquery(scopes.filter(turn_uuid=OuterRef("uuid")).values("uuid")[:1]), False))
 
 
+MANY = 20_000
+"""Streams with stalls that are looked through at once for turns with several."""
 FEW = 1_000
 WOULD_CHANGE = Q(mode="shadow") & ~Q(result__in=("miss", "error"))
 

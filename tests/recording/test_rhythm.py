@@ -92,6 +92,7 @@ def test_the_figures_go_with_the_turn():
         ("stalls:>0", {"two", "one"}),
         ("is:stalled", {"two", "one"}),
         ("-is:stalled", {"none"}),
+        ("stalls:>1", {"two"}),
         ("stalls:2", {"two"}),
         ("stalls:1..2", {"two", "one"}),
         ("stalls:<2", {"one", "none"}),
@@ -101,7 +102,8 @@ def test_the_figures_go_with_the_turn():
 )
 @pytest.mark.parametrize("few", [0, 1_000])
 def test_turns_are_found_by_their_stalls(monkeypatch, few, q, found):
-    monkeypatch.setattr("relayweb.recording.turn_filter.FEW", few)
+    for bound in ("FEW", "MANY"):
+        monkeypatch.setattr(f"relayweb.recording.turn_filter.{bound}", few)
     names = {
         streamed(*STEADY, 1_240, 1_260, 2_260)[0]: "two",
         streamed(*STEADY, 1_240, 1_260, start=20_000)[0]: "one",
