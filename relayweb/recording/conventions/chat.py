@@ -111,6 +111,7 @@ def _messages(message: Any, role: str) -> list[dict[str, Any]]:
     contents: list[dict[str, Any]] = []
     thoughts: list[str] = []
     answers: list[dict[str, Any]] = []
+    calls = items(message.get("tool_calls")).copy()
     for part in parts:
         part = part if isinstance(part, dict) else {"type": "text", "text": text(part)}
         kind = _CAMEL.sub(r"_\1", str(part.get("type") or _kind_of(part))).lower().replace("-", "_")
@@ -121,7 +122,7 @@ def _messages(message: Any, role: str) -> list[dict[str, Any]]:
         )
         if kind in ("tool_call", "tool_use"):
             given = next((inner[k] for k in ("arguments", "input", "args") if k in inner), None)
-            out.setdefault("tool_calls", []).append(tool_call(id, inner.get("name", inner.get("toolName")), given))
+            calls.append(tool_call(id, inner.get("name", inner.get("toolName")), given))
         elif kind in ("tool_call_response", "tool_result"):
             given = next((inner[k] for k in ("response", "result", "output", "content") if k in inner), "")
             answers.append({"role": "tool", "tool_call_id": id, "content": _answer_text(given)})
@@ -129,6 +130,8 @@ def _messages(message: Any, role: str) -> list[dict[str, Any]]:
             thoughts.append(_thought(part))
         else:
             contents.append(_content(kind, part))
+    if calls:
+        out["tool_calls"] = calls
     if thoughts:
         out["reasoning_content"] = "\n".join(thoughts)
     if contents:
