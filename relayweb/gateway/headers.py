@@ -13,7 +13,9 @@ _HOP_BY_HOP = frozenset(
     b"connection proxy-connection keep-alive transfer-encoding te trailer upgrade proxy-authenticate "
     b"proxy-authorization".split()
 )
-_NEVER_UP = _HOP_BY_HOP | {b"host", b"content-length", b"accept-encoding", b"expect"}
+# What makes some servers take a request for another one than it was under the rules as.
+_DISGUISES = frozenset(b"x-http-method-override x-http-method x-method-override x-original-url x-rewrite-url".split())
+_NEVER_UP = _HOP_BY_HOP | _DISGUISES | {b"host", b"content-length", b"accept-encoding", b"expect"}
 _OURS = (b"x-relay-", b"x-nemo-relay-", b"x-dynamo-")
 # Cookies of our own pages, which a browser on the same host would send along.
 _OUR_COOKIES = frozenset({b"sessionid", b"csrftoken"})

@@ -129,3 +129,9 @@ def test_our_token_in_the_query_stays_here_and_the_rest_is_as_it_was(url, sent):
 def test_a_provider_says_nothing_to_a_browser_about_our_pages(name, value):
     kept = [(b"set-cookie", b"__cf_bm=1"), (b"x-request-id", b"1")]
     assert to_client([*kept, (name, value)]) == kept
+
+
+def test_no_header_makes_a_server_take_a_request_for_another_one():
+    disguises = [b"X-HTTP-Method-Override", b"X-HTTP-Method", b"x-method-override", b"X-Original-URL", b"x-rewrite-url"]
+    sent = [(name, b"POST") for name in disguises]
+    assert to_upstream(sent, {"x-http-method-override": "POST"}) == [(b"accept-encoding", b"identity")]
