@@ -221,10 +221,11 @@ def _catch_up(limit: int) -> bool:
     new, documents, mentions, messages = _read(events)
     texts, said_by = _rows(documents, mentions)
     with transaction.atomic():
-        if connection.vendor == "postgresql":
-            _fetch("SELECT 1 FROM recording_searchstate WHERE id = 1 FOR UPDATE")
+        _alone()
         if reached() != after:
             return True
+        if Event.objects.filter(seq__in=[event.seq for event in events]).count() < len(events):
+            return True  # some were forgotten meanwhile, when nothing of them was in the index yet
         _insert(texts, said_by)
         _execute("UPDATE recording_searchstate SET seq = %s WHERE id = 1", [events[-1].seq])
     _indexed.add(new)
@@ -232,6 +233,12 @@ def _catch_up(limit: int) -> bool:
         _messages.put(message, True)
     _messages.trim()
     return len(events) == limit
+
+
+def _alone() -> None:
+    """Let nobody else change the index until the transaction ends."""
+    if connection.vendor == "postgresql":
+        _fetch("SELECT 1 FROM recording_searchstate WHERE id = 1 FOR UPDATE")
 
 
 def following(seq: int) -> Any:
@@ -335,6 +342,7 @@ def forget(contents: Iterable[int], events: Iterable[int]) -> None:
     """
     if not is_current():
         clear()
+    _alone()
     numbers = [*contents, *(-seq for seq in events)]
     for some in (numbers[at : at + 500] for at in range(0, len(numbers), 500)):
         marks = ", ".join(["%s"] * len(some))

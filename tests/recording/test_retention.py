@@ -218,3 +218,22 @@ def test_check_runs_djangos_checks_and_says_what_it_looked_at(record: Record) ->
     with pytest.raises(CommandError, match="1 problem"):
         call_command("check", stdout=out, stderr=io.StringIO())
     assert streams.T0
+
+
+def test_the_word_index_takes_in_nothing_that_is_forgotten_while_it_reads(
+    record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn(record, 0, text="old")
+    turn(record, 10_000, text="young")
+    rows, forgotten = search_index._rows, []
+
+    def meanwhile(*args: Any) -> Any:
+        if not forgotten:
+            forgotten.append(retention.older_than(us(5_000)).turns)
+        return rows(*args)
+
+    monkeypatch.setattr(search_index, "_rows", meanwhile)
+    while search_index.catch_up():
+        pass
+    assert forgotten == [2]  # a session and its turn
+    whole()
