@@ -168,7 +168,7 @@ test("lower bound finds the first value that is not below", () => {
 
 test("numbers read the same everywhere", () => {
   assert.deepEqual([0, 4.2e-5, 0.0042, 0.84, 6.159, 59.96, 150, 7300, NaN].map(span), ["0 ms", "42 µs", "4.2 ms", "840 ms", "6.16 s", "1 m 0 s", "2 m 30 s", "2 h 1 m", "–"]);
-  assert.deepEqual([[105, 1], [62.25, 0.01], [0.5, 0.1], [3661, 1]].map(([t, s]) => clock(t, s)), ["1:45", "1:02.25", "0.5 s", "1:01:01"]);
+  assert.deepEqual([[105, 1], [62.25, 0.01], [0.5, 0.1], [3661, 1], [0.02, 0.005], [1.005, 0.005]].map(([t, s]) => clock(t, s)), ["1:45", "1:02.25", "0.5 s", "1:01:01", "20 ms", "1.005 s"]);
   assert.deepEqual([950, 6900, 1_200_000, null].map(short), ["950", "6.9k", "1.2M", "–"]);
   assert.deepEqual([0.412, 12.3, 0.0001, null].map(money), ["$0.412", "$12.30", "<$0.001", "–"]);
 });

@@ -2,12 +2,13 @@
 
 const MINUS = "−";
 
-/** Seconds on an axis whose ticks stand `step` seconds apart: "1:45", "0.25 s". */
+/** Seconds on an axis whose ticks stand `step` seconds apart: "1:45", "0.5 s", "20 ms". */
 export function clock(seconds, step = 1) {
   if (seconds < 0) return MINUS + clock(-seconds, step);
   if (seconds === 0) return "0 s";
   const digits = step >= 1 ? 0 : Math.min(6, Math.ceil(-Math.log10(step) - 1e-9));
   if (step < 1e-3 || (seconds < 1e-3 && seconds > 0)) return `${Math.round(seconds * 1e6)} µs`;
+  if (step < 0.1 && seconds < 1) return `${Math.round(seconds * 1e3)} ms`;
   const whole = Number(seconds.toFixed(digits));
   const hours = Math.floor(whole / 3600);
   const minutes = Math.floor((whole - hours * 3600) / 60);

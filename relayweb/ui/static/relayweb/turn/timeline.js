@@ -57,7 +57,7 @@ class RelayTimeline extends HTMLElement {
   get domain() {
     const now = this.source.now();
     const last = Math.max(this.model.latest, Number.isNaN(now) ? 0 : now);
-    return Math.max(last * 1.015, 0.01);
+    return Math.max(last * 1.015, 0.001);
   }
 
   /** Called after each frame of data. */
