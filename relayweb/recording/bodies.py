@@ -29,8 +29,12 @@ Marks = list[tuple[str, bytes]]
 
 
 def _marks(reader: Reader, uuids: Sequence[UUID]) -> dict[UUID, Marks]:
-    """The marks under each of these scopes: name and text, in the order of their times, then of acceptance."""
-    under = list(Event.objects.filter(mark_of__in=uuids, kind=Event.Kind.MARK).order_by("at_ns", "seq"))
+    """The marks under each of these calls and tools: name and text, in the order of their times, then of acceptance.
+
+    Those of other scopes, under which a program may have written a log of any length, tell nothing of bodies.
+    """
+    telling = Scope.objects.filter(uuid__in=uuids, role__in=(Role.ATTEMPT, Role.TOOL)).values("uuid")
+    under = list(Event.objects.filter(mark_of__in=telling, kind=Event.Kind.MARK).order_by("at_ns", "seq"))
     found: dict[UUID, Marks] = {}
     for event, text in zip(under, reader.texts(under), strict=True):
         name = stored.load(member(text, "name"))

@@ -27,6 +27,7 @@ from relayweb.recording import bodies, integrity, search, search_index
 from relayweb.recording.copies import RunRecorder, made_uuid
 from relayweb.recording.models import Event, Scope
 from relayweb.recording.recorder import Line
+from relayweb.recording.stored import Reader
 from relayweb.recording.tables import Tables
 from tests.ingest.test_otlp import SPAN, TRACE, span
 from tests.recording.streams import line, scope
@@ -288,6 +289,23 @@ def test_the_name_of_an_event_of_claude_code_is_its_body() -> None:
     found = log("", body="claude_code.api_request", attributes={"event.name": "api_request", "session.id": "s-1"})
     told = json.loads(event(found))
     assert (told["name"], told["metadata"]["session_id"]) == ("claude_code.api_request", "s-1")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_log_of_a_program_is_not_read_for_the_bodies_of_its_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    record([event(log("app", n, body=f"line {n}")) for n in range(50)], events(span({}, name="a program")))
+    read: list[int] = []
+    texts = Reader.texts
+
+    def counted(reader: Reader, found: Any) -> Any:
+        read.append(len(found))
+        return texts(reader, found)
+
+    monkeypatch.setattr(Reader, "texts", counted)
+    assert (asked(), answered()) == (None, None)
+    assert sum(read) == 2  # its start and its end
+    found = bodies.events(CALL, limit=100)
+    assert found is not None and len(found["events"]) == 52
 
 
 @pytest.mark.django_db(transaction=True)
