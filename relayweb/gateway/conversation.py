@@ -222,13 +222,13 @@ def _items(api_mode: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _tool_results(api_mode: str, item: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     if api_mode == CHAT and item.get("role") in ("tool", "function"):
-        yield str(item.get("tool_call_id") or item.get("name") or ""), item.get("content")
+        yield _id(item.get("tool_call_id") or item.get("name")), item.get("content")
     elif api_mode == MESSAGES and item.get("role") == "user":
         for block in _dicts(item.get("content")):
             if block.get("type") == "tool_result":
-                yield str(block.get("tool_use_id") or ""), block.get("content")
+                yield _id(block.get("tool_use_id")), block.get("content")
     elif api_mode == RESPONSES and str(item.get("type")).endswith("_output"):
-        yield str(item.get("call_id") or item.get("id") or ""), item.get("output")
+        yield _id(item.get("call_id") or item.get("id")), item.get("output")
 
 
 def _tool_calls(api_mode: str, response: dict[str, Any]) -> Iterator[ToolCall]:
@@ -302,6 +302,10 @@ def _said(content: Any) -> bytes:
 def _dicts(value: Any) -> Iterator[dict[str, Any]]:
     if isinstance(value, list):
         yield from (item for item in value if isinstance(item, dict))
+
+
+def _id(value: Any) -> str:
+    return str(value or "")[:200]  # as long as those of answers
 
 
 def _string(value: Any) -> str | None:

@@ -126,7 +126,7 @@ class Sharing:
             if not isinstance(word, Began):
                 raise
             data = msgspec.json.encode(msgspec.structs.replace(word, results=dict.fromkeys(word.results)))
-        if len(self._words) < _MOST_WAITING:
+        if len(self._words) < _MOST_WAITING and len(data) <= 10 * _LARGEST_WORD:
             self._words.append(data)
             self._pending.set()
 

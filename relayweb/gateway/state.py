@@ -14,6 +14,8 @@ from relayweb import conf
 from relayweb.gateway.tools import ToolScopes
 
 _REMEMBERED = 10_000
+MOST_RESTING = 10_000
+"""Sessions and turns kept open without a call; one of them takes 20 KB."""
 
 
 TurnKey = tuple[Hashable, str, str]
@@ -108,6 +110,16 @@ def cancel(holder: Session | Turn | Call) -> None:
     if holder.timer is not None:
         holder.timer.cancel()
         holder.timer = None
+
+
+class Resting(OrderedDict["Session | Turn", None]):
+    """What is kept open without a call, those that have waited longest first."""
+
+    def add(self, holder: Session | Turn) -> Session | Turn | None:
+        """Returns the first of them when there are too many."""
+        self[holder] = None
+        self.move_to_end(holder)
+        return next(iter(self)) if len(self) > MOST_RESTING else None
 
 
 class Memory(OrderedDict[Hashable, Any]):

@@ -21,7 +21,7 @@ from adapters.relay_runtime import SESSION_COORDINATOR
 from relayweb import shared
 from relayweb.gateway.conversation import Answer, Question
 from relayweb.gateway.headers import Caller
-from relayweb.gateway.state import Call, Memory, Patience, Session, Turn, TurnKey, cancel
+from relayweb.gateway.state import Call, Memory, Patience, Resting, Session, Turn, TurnKey, cancel
 from relayweb.gateway.tools import ToolScopes
 from relayweb.gateway.words import Away, Began, Lead, Open, Over
 from relayweb.recording.joining import GATEWAY
@@ -41,6 +41,7 @@ class Registry:
     def __init__(self, patience: Patience | None = None) -> None:
         self.patience = patience or Patience()
         self._sessions: dict[str, Session] = {}
+        self._resting = Resting()
         self._turns: dict[TurnKey, Turn] = {}
         self.by_id: dict[tuple[str, str], Turn] = {}
         """Open turns by the ids of their session and their own, which are the same in all processes."""
@@ -71,6 +72,7 @@ class Registry:
             self._by_tool.pop((tenant, id), None)
         call = self._call(turn, caller, question, digest)
         cancel(turn)
+        self._resting.pop(turn, None)
         cancel(call)
         call.attempts += 1
         call.running += 1
@@ -161,6 +163,7 @@ class Registry:
             lease.host.retain_managed_execution(CONSUMER)
             session = self._sessions[id] = Session(id, lease)
         cancel(session)
+        self._resting.pop(session, None)
         return session
 
     def open_turn(self, key: TurnKey | None) -> Turn | None:
@@ -339,12 +342,14 @@ class Registry:
             wait = self.patience.elsewhere
         if wait > 0:
             turn.timer = asyncio.get_running_loop().call_later(wait, self._end, turn, True)
+            self._rest(turn)
         else:
             self._end(turn, told)
 
     def _end(self, turn: Turn, waited: bool = False) -> None:
         """Closes a turn. What was waited for in vain is not part of its time."""
         cancel(turn)
+        self._resting.pop(turn, None)
         if turn.ended:
             return
         turn.ended = True
@@ -368,9 +373,19 @@ class Registry:
         if not session.turns:
             cancel(session)
             session.timer = asyncio.get_running_loop().call_later(self.patience.session, self._finalize, session)
+            self._rest(session)
+
+    def _rest(self, holder: Session | Turn) -> None:
+        """Of too many that wait for a call, the one that has waited longest is closed before its time."""
+        oldest = self._resting.add(holder)
+        if isinstance(oldest, Turn):
+            self._end(oldest, True)
+        elif oldest is not None:
+            self._finalize(oldest)
 
     def _finalize(self, session: Session) -> None:
         cancel(session)
+        self._resting.pop(session, None)
         if session.turns:
             return
         if self._sessions.get(session.id) is session:

@@ -15,7 +15,7 @@ from relayweb.gateway.conversation import CHAT, Answer, ToolCall, read_question
 from relayweb.gateway.headers import Caller
 from relayweb.gateway.state import Call, Patience
 from relayweb.gateway.turns import Registry
-from tests.gateway.events import recorded
+from tests.gateway.events import outcome, recorded
 
 QUICK = Patience(retry=0.02, hangup=0.01, idle=0.03, failed=0.01, named=0.01, session=0.02)
 SLOW = Patience(retry=60, hangup=60, idle=60, failed=60, named=60, session=60)
@@ -217,3 +217,24 @@ async def test_a_tool_whose_arguments_were_cut_did_not_run() -> None:
         await registry.close()
         await events.flushed()
     assert not events.tools and len(events.turns) == 1
+
+
+async def test_of_too_many_that_wait_for_a_call_the_oldest_are_closed_early(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relayweb.gateway.state.MOST_RESTING", 5)
+    async with recorded() as events:
+        busy = begin(registry, "busy", session_id="busy")
+        for number in range(20):
+            call = begin(registry, f"question {number}", session_id=f"s{number}")
+            registry.answered(call, TOOL if number % 2 else DONE, "a")
+        assert registry.counts()["sessions"] <= 6 and registry.counts()["turns"] <= 6
+        again = begin(registry, "question 1", session_id="s1", results={"c1": "seen"})
+        assert not busy.turn.ended and not again.turn.ended
+        registry.answered(again, DONE, "a")
+        registry.answered(busy, DONE, "a")
+        await registry.close()
+        await events.flushed()
+    assert len(events.turns) == 22 and all(outcome(turn) == "success" for turn in events.turns)
+    # The one that came back was closed and opened again, or not closed yet.
+    assert len(events.sessions) in (21, 22) and all(session["end"] for session in events.sessions)
