@@ -63,11 +63,11 @@ QUESTION = [{"role": "system", "content": "Be brief."}, {"role": "user", "conten
 ANSWER = {"role": "assistant", "content": "Lima"}
 
 PARTS = [{"role": "user", "parts": [{"type": "text", "content": "What is the capital of Peru?"}]}]
-SAID = [{"role": "assistant", "parts": [{"type": "text", "content": "Lima"}], "finish_reason": "stop"}]
+SPOKEN = [{"role": "assistant", "parts": [{"type": "text", "content": "Lima"}], "finish_reason": "stop"}]
 DETAILS = {
     "gen_ai.system_instructions": [{"type": "text", "content": "Be brief."}],
     "gen_ai.input.messages": PARTS,
-    "gen_ai.output.messages": SAID,
+    "gen_ai.output.messages": SPOKEN,
 }
 DIALECTS = {
     "a message each": [
@@ -373,6 +373,42 @@ def test_the_log_records_of_claude_code_are_a_turn_in_any_order(order: random.Ra
         pass
     for word, found in (("fix", True), ("done", True), ("claude_code", False), ("opus", False)):
         assert Scope.objects.filter(search.turns_saying(word, []), uuid=turn.uuid).exists() is found
+
+
+CODE = ["user_prompt", "api_request", "api_error", "tool_result", "assistant_response", "anything"]
+KEYS = [
+    "session.id",
+    "prompt.id",
+    "request_id",
+    "duration_ms",
+    "input_tokens",
+    "cache_read_tokens",
+    "cost_usd",
+    "model",
+]
+KEYS += [
+    "success",
+    "error",
+    "status_code",
+    "tool_name",
+    "tool_input",
+    "tool_use_id",
+    "prompt",
+    "response",
+    "event.name",
+]
+SAID = st.sampled_from(["s-1", "nan", "inf", "1e999", "-5", "{", "[1]", "", None, 1.5, 10**400, [1], {"a": None}, True])
+
+
+@any_stream
+@given(st.sampled_from(CODE), st.dictionaries(st.sampled_from(KEYS), SAID), st.integers(0, 2**64 - 1), SAID)
+def test_records_of_claude_code_of_any_shape_are_events(name: str, said: dict[str, Any], at: int, body: Any) -> None:
+    known = {"session.id": "s-1", "prompt.id": "p-1", **said}
+    found = LogRecord(f"claude_code.{name}", at, 0, 0, "", body, known)
+    assert all(json.loads(line) for line in logs.events(found))
+    for kind in ("interaction", "llm_request", "tool", "hook"):
+        told = {**known, "stop_reason": body, "ttft_ms": body, "user_prompt": body}
+        assert all(json.loads(line) for line in events(span(told, name=f"claude_code.{kind}")))
 
 
 def test_records_of_claude_code_in_a_span_are_marks_under_it() -> None:

@@ -26,7 +26,7 @@ with atheris.instrument_imports(include=["adapters", "relayweb"]):
     from relayweb.gateway import headers, routes
     from relayweb.gateway.addresses import is_forbidden_address
     from relayweb.gateway.exchange import decoded
-    from relayweb.ingest.otlp import spans
+    from relayweb.ingest.otlp import logs, spans
     from relayweb.ingest.otlp.values import BadRequest
     from relayweb.ingest.reading import BodyError, decoder, unpacked
     from relayweb.ingest.tally import pieces
@@ -93,6 +93,10 @@ def read_otlp(data: bytes) -> None:
     for read in (spans.from_json, spans.from_protobuf):
         with contextlib.suppress(BadRequest):
             read(data)
+    for read_logs in (logs.from_json, logs.from_protobuf):
+        with contextlib.suppress(BadRequest):
+            for record in read_logs(data):
+                logs.events(record)
 
 
 def read_rule(data: bytes) -> None:

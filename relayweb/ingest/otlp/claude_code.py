@@ -7,6 +7,7 @@ each brings a piece, a turn of its own of the same session and turn id, so that 
 
 from __future__ import annotations
 
+import math
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -54,7 +55,7 @@ def read(span: Span) -> Reading | None:
 
 
 def _read_call(reading: Reading, attributes: dict[str, Any]) -> None:
-    finish = attributes.get("stop_reason")
+    finish = string(attributes.get("stop_reason"))
     first = attributes.get("ttft_ms")
     reading.tell(
         Call(
@@ -79,9 +80,10 @@ def _usage(attributes: dict[str, Any]) -> dict[str, Any] | None:
 def _number(value: Any) -> float | None:
     """A number, which older versions write as text."""
     try:
-        return None if value is None or isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+        number = float("nan") if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
         return None
+    return number if math.isfinite(number) else None
 
 
 # Log records --------------------------------------------------------------------------------------------------------
