@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import QuerySet
 
 from relayweb.recording import blocks, encoding, search_index
 from relayweb.recording.compression import CONTENT, EVENT
@@ -58,22 +59,24 @@ def older_than(cutoff_us: int, report: Report = _silent) -> Pruned:
 
 
 def matching(turns: Iterable[UUID], report: Report = _silent) -> Pruned:
-    """Forget these turns."""
+    """Forget these turns, and sessions that then have nothing inside and do not run."""
     pruned, some = Pruned(), []
     for uuid in turns:
         some.append(uuid)
         if len(some) == SLICE:
-            _forget(some, pruned)
+            _forget_with_emptied(some, pruned)
             report(pruned)
             some = []
     if some:
-        _forget(some, pruned)
+        _forget_with_emptied(some, pruned)
     collect_garbage(pruned, report)
     return pruned
 
 
 def down_to(size: int, report: Report = _silent) -> Pruned:
-    """Forget the oldest turns until what the database holds is at most `size` bytes. Running ones stay."""
+    """Forget the oldest turns, and sessions that then have nothing inside, until what the database holds is at most
+    `size` bytes. Running ones stay.
+    """
     pruned = Pruned()
     while used_bytes() > size:
         count = max(SLICE, Scope.objects.filter(is_turn=True).count() // 20)
@@ -82,7 +85,7 @@ def down_to(size: int, report: Report = _silent) -> Pruned:
             old = _oldest(SLICE, None)
             if not old:
                 break
-            _forget(old, pruned)
+            _forget_with_emptied(old, pruned)
             report(pruned)
         if pruned.turns == before:
             break
@@ -146,11 +149,25 @@ def _oldest(limit: int, cutoff_us: int | None) -> list[UUID]:
     if cutoff_us is not None:
         homes = homes.filter(last_us__lt=cutoff_us)
     turns = list(homes.filter(is_turn=True).order_by("start_us", "uuid").values_list("uuid", flat=True)[:limit])
-    if turns:
-        return turns
+    return turns or list(_empty(homes).order_by("last_us").values_list("uuid", flat=True)[:limit])
+
+
+def _empty(homes: QuerySet[Scope]) -> QuerySet[Scope]:
+    """Of homes the sessions with nothing inside."""
     inner = Scope.objects.exclude(parent_turn_uuid=None).values("parent_turn_uuid")
-    empty = homes.filter(is_turn=False, joined_uuid=None).exclude(uuid__in=inner)
-    return list(empty.order_by("last_us").values_list("uuid", flat=True)[:limit]) if cutoff_us is not None else []
+    return homes.filter(is_turn=False, joined_uuid=None).exclude(uuid__in=inner)
+
+
+def _forget_with_emptied(homes: list[UUID], pruned: Pruned) -> None:
+    """Forget homes, and the sessions around them that then have nothing inside."""
+    around = set(Scope.objects.filter(uuid__in=homes).values_list("parent_turn_uuid", flat=True)) - {None}
+    _forget(homes, pruned)
+    left = Scope.objects.filter(uuid__in=around, is_home=True).exclude(status="running")
+    emptied = list(_empty(left).values_list("uuid", flat=True))
+    if emptied:
+        counted = pruned.turns
+        _forget(emptied, pruned)
+        pruned.turns = counted
 
 
 def _forget(homes: list[UUID], pruned: Pruned) -> None:

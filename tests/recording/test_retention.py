@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -236,4 +237,45 @@ def test_the_word_index_takes_in_nothing_that_is_forgotten_while_it_reads(
     while search_index.catch_up():
         pass
     assert forgotten == [2]  # a session and its turn
+    whole()
+
+
+def test_a_session_goes_with_its_last_turn_whatever_chose_it(record: Record) -> None:
+    session, old = turn(record, 0)
+    _, young = turn(record, 10_000, session)
+    open_ = uid()
+    record(scope("start", open_, None, 20_000, name="relay.session", category="agent"))
+    _, inside = turn(record, 30_000, open_)
+    retention.matching([UUID(old)])
+    assert Scope.objects.filter(uuid=session).exists()
+    assert retention.matching([UUID(young)]).turns == 1
+    assert not Scope.objects.filter(uuid=session).exists()
+    retention.matching([UUID(inside)])
+    assert not Turn.objects.exists()
+    whole()
+
+
+def test_sessions_go_with_their_turns_until_the_record_is_small_enough(record: Record) -> None:
+    for i in range(60):
+        turn(record, i * 100)
+    assert retention.down_to(1).turns == 60
+    assert not Scope.objects.exists() and not Event.objects.exists()
+    whole()
+
+
+def test_of_two_scopes_of_one_session_the_one_with_a_turn_stays(record: Record) -> None:
+    named = {"session_id": "same"}
+    first, second, turns = uid(), uid(), [uid(), uid()]
+    for session, one in zip((first, second), turns, strict=True):
+        record(
+            scope("start", session, None, 0, name="relay.session", category="agent", metadata=named),
+            scope("start", one, session, 1, name="relay.turn", metadata=named),
+            scope("end", one, session, 2, name="relay.turn", data={"outcome": "success"}, metadata=named),
+            scope("end", session, None, 3, name="relay.session", category="agent", metadata=named),
+        )
+    retention.matching([UUID(turns[1])])
+    assert list(map(str, Scope.objects.values_list("uuid", flat=True))) == [first, turns[0]]
+    whole()
+    retention.matching([UUID(turns[0])])
+    assert not Scope.objects.exists()
     whole()
