@@ -56,7 +56,7 @@ def read(span: Span) -> Reading | None:
 
 def _read_call(reading: Reading, attributes: dict[str, Any]) -> None:
     finish = string(attributes.get("stop_reason"))
-    first = attributes.get("ttft_ms")
+    first = _number(attributes.get("ttft_ms"))
     reading.tell(
         Call(
             model=attributes.get("model"),
@@ -64,7 +64,7 @@ def _read_call(reading: Reading, attributes: dict[str, Any]) -> None:
             answered=without_none({"id": attributes.get("gen_ai.response.id"), "model": attributes.get("model")}),
             usage=_usage(attributes),
         ),
-        first_chunk=first / 1000 if isinstance(first, (int, float)) else None,
+        first_chunk=None if first is None else first / 1000,
     )
     reading.start_metadata["provider"] = "anthropic"
 
