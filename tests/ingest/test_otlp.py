@@ -436,3 +436,15 @@ def test_openinference_of_a_call_without_messages() -> None:
     assert read(span({**call, **said}))[1]["data"]["choices"][0]["finish_reason"] == "length"
     answer = {"choices": [{"message": {"content": "yo"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1}}
     assert read(span({**call, "output.value": json.dumps(answer)}))[1]["data"] == answer
+
+
+def test_integers_of_more_than_64_bits_are_none_of_otlp() -> None:
+    def request(number: int) -> bytes:
+        attribute = {"key": "ai.response.msToFirstChunk", "value": {"intValue": str(number)}}
+        told = {"traceId": TRACE.hex(), "spanId": SPAN.hex(), "attributes": [attribute]}
+        return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [told]}]}]}).encode()
+
+    (found,) = from_json(request(2**63 - 1))
+    assert found.attributes == {"ai.response.msToFirstChunk": 2**63 - 1}
+    with pytest.raises(BadRequest, match="64"):
+        from_json(request(10**400))

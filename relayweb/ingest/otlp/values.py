@@ -69,12 +69,18 @@ def json_attributes(pairs: list[KeyValue]) -> dict[str, Any]:
     return {pair.key: json_value(pair.value or {}) for pair in pairs}
 
 
+def _int64(number: int) -> int:
+    if not -(2**63) <= number < 2**64:
+        raise ValueError(f"an intValue of {number.bit_length()} bits; OTLP has 64")
+    return number
+
+
 def json_value(value: Any) -> Any:
     if isinstance(value, str):  # in the place of what was too deep
         return value
     for kind, found in value.items():
         if kind == "intValue":
-            return int(found)
+            return _int64(int(found))
         if kind == "doubleValue":
             return float(found)  # which may be text: "Infinity"
         if kind in ("arrayValue", "kvlistValue"):
