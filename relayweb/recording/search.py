@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import DatabaseError, connection
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.db.models.expressions import RawSQL
 
 from relayweb.recording import rhythm, search_index, stored
@@ -67,9 +67,21 @@ def turns_saying(text: str, notes: list[str]) -> Q:
     Args:
         notes: is told where the answer may be less than all, or more, and how to go on.
     """
-    wanted = Wanted(text)
     if not text.strip(" *"):
         return Q(uuid__isnull=False)
+    return Q(uuid__in=Scope.objects.filter(_saying(text, notes)).values("turn_uuid"))
+
+
+def steps_saying(text: str, turn: UUID) -> QuerySet[Scope]:
+    """The scopes of a turn in which somebody said this, the first first."""
+    return Scope.objects.filter(_saying(text, []), turn_uuid=turn, joined_uuid__isnull=True).order_by(
+        "start_us", "uuid"
+    )
+
+
+def _saying(text: str, notes: list[str]) -> Q:
+    """Scopes in which somebody said this."""
+    wanted = Wanted(text)
     if not wanted.terms:
         notes.append(f"“{text}” has no letter, figure or sign that can be looked for")
         return Q(uuid__isnull=True)
@@ -78,7 +90,7 @@ def turns_saying(text: str, notes: list[str]) -> Q:
     scopes = Q(uuid__in=_indexed(wanted, notes))
     if fresh := _unindexed(wanted, notes):
         scopes |= Q(uuid__in=fresh)
-    return Q(uuid__in=Scope.objects.filter(scopes).values("turn_uuid"))
+    return scopes
 
 
 def _unindexed(wanted: Wanted, notes: list[str]) -> list[UUID]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from typing import Any
+from uuid import UUID
 
 from django.db.models import F
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
-from relayweb.recording import queries
+from relayweb.recording import queries, rows, search
 from relayweb.recording.models import Scope
+from relayweb.recording.query_language import QueryError, parse
 from relayweb.ui.shown import render
 
 WHOLE = 2_000  # scopes of a turn that are all looked at
@@ -19,6 +21,7 @@ LATEST = 200
 LANES = 12
 CHUNKS = 200
 SPOKEN = 600
+SAYING = 5
 # Role → colour and icon.
 LOOKS = {
     "logical_call": ("call", "call"),
@@ -44,9 +47,29 @@ def peek(request: HttpRequest, uuid: str) -> HttpResponse:
         "failures": failures(nodes),
         "rewritten": rewritten(nodes),
         "spoken": spoken(nodes),
+        "saying": [found for text in texts(request.GET.get("q", "")) if (found := saying(text, turn["uuid"]))],
         "blocked": [n for n in nodes if n["role"] == "attempt" and n["status"] == "blocked"],
     }
     return render(request, "turns/peek.html", context)
+
+
+def texts(q: str) -> list[str]:
+    """The words that a search looks for."""
+    try:
+        return [term.text for term in parse(q).texts if not term.negated and term.text.strip(" *")]
+    except QueryError:
+        return []
+
+
+def saying(text: str, turn: str) -> dict[str, Any] | None:
+    """The first steps of a turn in which this was said; None if it was in none."""
+    own = search.steps_saying(text, UUID(turn)).filter(role__in=LOOKS)
+    found = [rows.node(row) for row in queries.read_rows(own[: SAYING + 1])]
+    steps = [
+        {"node": node, "kind": LOOKS[node["role"]][0], "icon": LOOKS[node["role"]][1], "label": _label(node, None)}
+        for node in found
+    ]
+    return {"text": text, "steps": steps[:SAYING], "more": len(steps) > SAYING} if steps else None
 
 
 def looked_at(turn: dict[str, Any]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from relayweb.ui import peek
-from tests.recording.recorded import Talk
+from tests.recording.recorded import Talk, answer
 
 HOSTILE = "a/b\n<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}‮\u0000é"
 
@@ -170,3 +170,21 @@ def test_the_list_says_where_a_search_looked_at_less_than_all(viewer, record, mo
     page = viewer.get("/?q=dogs").content.decode()
     assert "The full-text index is being made" in page and "Ask again in a while." in page
     assert "full-text index" not in viewer.get("/?q=status:ok").content.decode()
+
+
+def test_the_peek_says_where_the_words_of_a_search_were_said(viewer):
+    talk = Talk()
+    call = talk.call()
+    attempts = [talk.attempt(call, 20 + n, 21 + n, asks="the glockenspiel rattles") for n in range(7)]
+    attempts.append(talk.attempt(call, 40, 50, out=answer("a Zimbelstern")))
+    talk.record()
+
+    def said(q):
+        page = viewer.get(f"/turns/{talk.turn}/peek/", {"q": q}).content.decode()
+        return [f"?s={uuid}" in page.partition("was said")[2].partition("</ul>")[0] for uuid in attempts]
+
+    assert said('status:ok "glockenspiel rattles"') == [True] * 5 + [False] * 3
+    assert said("zimbelstern") == [False] * 7 + [True]
+    for q in ("", "status:ok", "-glockenspiel", "nothing-such", "modle:x", '"'):
+        assert said(q) == [False] * 8
+    assert "later steps" in viewer.get(f"/turns/{talk.turn}/peek/", {"q": "glockenspiel"}).content.decode()

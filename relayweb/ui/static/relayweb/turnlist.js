@@ -209,7 +209,8 @@ class TurnList {
 
   async peek(uuid) {
     this.split.dataset.peeked = uuid;
-    const answer = await fetch(`/turns/${encodeURIComponent(uuid)}/peek/`).catch(() => null);
+    const query = new URLSearchParams({ q: this.main.dataset.q });
+    const answer = await fetch(`/turns/${encodeURIComponent(uuid)}/peek/?${query}`).catch(() => null);
     if (this.split.dataset.peeked !== uuid) return;
     if (!answer?.ok) {
       toast("failed", "The peek did not load", answer ? `The server answered ${answer.status}. The record is safe.` : "The server did not answer.");

@@ -312,10 +312,10 @@ function backoff({ ctx, scene, palette, x, size, narrow, edge }, lane, mid, labe
   ctx.stroke();
   hatch(ctx, from, mid - 4, to - from - 1, 8, palette);
   const text = `back-off ${span(lane.backoff[1] - lane.backoff[0])}`;
-  if (textWidth(ctx, font(palette, 400, 10), text) < to - from - 24) labels.push({ text, at: (from + to) / 2 - 6, align: "center", colour: palette["text-2"], halo: true, size: 10 });
+  // The ◆ of the attempt reach over the end of the gap.
+  const signs = scene.model.hits(lane.items[0]).length * 9 + 4;
+  if (textWidth(ctx, font(palette, 400, 10), text) < to - from - signs - 30) labels.push({ text, at: (from + to) / 2 - 6, align: "center", colour: palette["text-2"], halo: true, size: 10 });
   else if (!narrow) {
-    // The ◆ of the attempt may reach over a short gap.
-    const signs = scene.model.hits(lane.items[0]).length * 9 + 4;
     labels.push({ text, at: Math.min(from - 5, to - signs - 6), align: "right", colour: palette["text-3"], size: 10.5 });
   }
 }
