@@ -12,7 +12,7 @@ from django.apps import apps
 
 from relayweb.gateway import app, demo, upstreams
 from relayweb.gateway.conversation import CHAT, MESSAGES, RESPONSES
-from relayweb.gateway.demo import script
+from relayweb.gateway.demo import script, upstream
 from relayweb.gateway.upstreams import Target
 from tests.gateway.conftest import Gateway
 from tests.gateway.events import outcome, recorded, status
@@ -126,3 +126,10 @@ def test_the_demo_intercept_is_made_once_and_stays_deleted() -> None:
     config.withdraw("someone")
     demo.ensure_demo_intercept()
     assert not configs.exists()
+
+
+@pytest.mark.parametrize(
+    ("told", "pace"), [("nan", 0), ("-nan", 0), ("inf", 10), ("-1", 0), ("1e9", 10), ("0.5", 0.5), ("x", 1), (None, 1)]
+)
+def test_no_pace_that_a_client_tells_holds_a_call_or_the_timers_of_others(told: str | None, pace: float) -> None:
+    assert upstream._pace(told) == pace

@@ -108,7 +108,7 @@ class _Stream(httpx2.AsyncByteStream):
 
 def _pace(text: str | None) -> float:
     try:
-        return min(max(float(text or 1), 0.0), 10.0)
+        return min(max(0.0, float(text or 1)), 10.0)  # in this order NaN, which upsets the timers of a loop, is 0
     except (ValueError, RecursionError):
         return 1.0
 
