@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -117,3 +118,11 @@ ANYTHING = st.recursive(
 @example([("gen_ai.user.message", {"body": {"content": [{"type": "tool_call"}], "tool_calls": "x"}})], None, None)
 def test_records_of_any_shape_are_read(told: list[tuple[str, Any]], body: Any, answer: Any) -> None:
     read(told, body, answer)
+
+
+@pytest.mark.parametrize("depth", [399, 600, 925, 950, 990, 100_000])
+def test_texts_of_any_depth_are_read(depth: int) -> None:
+    deep = "[" * depth + "]" * depth
+    for name, told in GOOD:
+        for place in list(places(told)):
+            read([(name, put(told, place, deep))], deep, None)

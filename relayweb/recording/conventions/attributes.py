@@ -6,15 +6,31 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+_LEVELS = 400  # so that what it becomes part of is not too deep for an event
+
 
 def parsed(value: Any) -> Any:
-    """A value that instrumentations write as JSON text, as the value; other text as it is."""
+    """A value that instrumentations write as JSON text, as the value; other text as it is, also one nested too deep."""
     if isinstance(value, str) and value[:1] in ("{", "["):
         try:
-            return json.loads(value)
+            found = json.loads(value)
+            return value if value.count("[") + value.count("{") > _LEVELS and _is_deep(found) else found
         except (ValueError, RecursionError):
             return value
     return value
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_LEVELS):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+        ]
+        if not level:
+            return False
+    return True
 
 
 def mapping(value: Any) -> dict[str, Any]:

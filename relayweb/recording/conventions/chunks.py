@@ -89,7 +89,7 @@ def _chat_delta(choices: Sequence[Json]) -> tuple[ChunkKind, str]:
             function = as_map(as_map(call).get("function") or call)
             custom = as_map(as_map(call).get("custom"))
             parts["tool"].append(tool_input(function.get("arguments")) or tool_input(custom.get("input")))
-            named = named or bool(function.get("name"))
+            named = named or bool(function)
     for kind, texts in parts.items():
         if text := "".join(texts):
             return kind, text
