@@ -8,6 +8,7 @@ from typing import Any
 
 from adapters import faults, marks
 from adapters.scopes import emit
+from adapters.secret_arguments import SecretArguments
 
 INTERVAL = 0.04
 """Seconds after which a chunk is shown at the latest."""
@@ -26,6 +27,7 @@ class ChunkMarks:
         self._relay = relay
         self._context = context
         self._redacted = redacted
+        self._secrets = SecretArguments()
         self._lock = threading.Lock()
         self._chunks: list[Any] = []
         self._escaped: list[str] = []
@@ -37,7 +39,7 @@ class ChunkMarks:
         with self._lock:
             if escaped:
                 self._escaped += [f"/{len(self._chunks)}{pointer}" for pointer in escaped]
-            self._chunks.append({"length": _length(chunk)} if self._redacted else chunk)
+            self._chunks.append({"length": _length(chunk)} if self._redacted else self._secrets.hide(chunk))
             count = len(self._chunks)
         if count >= MOST:
             self.flush()

@@ -8,33 +8,19 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-MASK: Final = "[masked]"
+from adapters.secret_names import ENDINGS, MASK, NAMES, NO_LETTER, is_secret_name
 
-_NAMES = frozenset(
-    (
-        "authorization",
-        "proxyauthorization",
-        "apikey",
-        "xapikey",
-        "cookie",
-        "setcookie",
-        "secret",
-        "password",
-        "accesstoken",
-        "refreshtoken",
-        "authtoken",
-        "xauthtoken",
-        "xrelaytoken",
-        "bearertoken",
-        "cookies",
-    )
-)
-_ENDINGS = (
-    *("apikey", "accesskey", "secretkey", "privatekey", "accountkey", "subscriptionkey", "masterkey", "signingkey"),
-    *("accesstoken", "securitytoken", "sessiontoken", "refreshtoken", "idtoken", "apitoken", "privatetoken"),
-    *("clientsecret", "webhooksecret", "password", "passwd", "passphrase"),
-)
-_NO_LETTER = re.compile(r"[^a-z0-9]+")
+__all__ = [
+    "HEADER_SIGNS",
+    "KEY_SIGNS",
+    "MASK",
+    "is_loose",
+    "is_secret_name",
+    "mask_members",
+    "mask_text",
+    "special_names",
+]
+
 _CREDENTIAL = re.compile(
     r"(?i:(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,})"
     r"|\b(?:sk|csk)-[A-Za-z0-9_-]{8,}"
@@ -84,12 +70,6 @@ _LOOSE_MEMBERS = frozenset(("headers", "extra_headers", "metadata", "error", "pl
 """Members under which any credential is masked, wherever they stand; attributes like `exception.message` too."""
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether a member of this name, or an attribute like `http.request.header.x-api-key`, holds a secret."""
-    last = _NO_LETTER.sub("", name.lower().rpartition(".")[2])
-    return last in _NAMES or last.endswith(_ENDINGS) or _NO_LETTER.sub("", name.lower()) in _NAMES
-
-
 @lru_cache(1024)
 def is_loose(name: str) -> bool:
     """Whether any credential is masked under a member of this name."""
@@ -111,9 +91,7 @@ def special_names(names: Iterable[str]) -> set[str]:
 
 
 _NO_LETTER_OF_A_LINE = re.compile(r"[^a-z0-9\n]+")
-_SPECIAL_ENDINGS = tuple(
-    {_NO_LETTER.sub("", name) for name in (*_NAMES, *_ENDINGS, *_LOOSE_MEMBERS, "headers") if name}
-)
+_SPECIAL_ENDINGS = tuple({NO_LETTER.sub("", name) for name in (*NAMES, *ENDINGS, *_LOOSE_MEMBERS, "headers") if name})
 
 
 def mask_text(text: str) -> str:

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from tests.gateway.conftest import Gateway
-from tests.gateway.provider import CUT, HANG, Provider, Script, chat_body, chat_stream
+from tests.gateway.provider import CUT, HANG, Provider, Script, chat_body, chat_chunk, chat_stream, sse
 
 HI: list[Any] = [{"role": "user", "content": "hi"}]
 
@@ -45,6 +45,25 @@ def test_a_retried_stream_is_one_call_with_two_attempts(web: Gateway, provider: 
     texts = [c["text"] for c in web.api(f"scopes/{attempts[1]['uuid']}/chunks")["chunks"]]
     assert "".join(t or "" for t in texts) == "ABCD"
     assert "sk-canary" not in json.dumps(web.api(f"scopes/{attempts[1]['uuid']}/events"))
+
+
+def test_a_secret_in_the_arguments_of_a_tool_is_masked_however_the_stream_is_cut(
+    web: Gateway, provider: Provider
+) -> None:
+    def piece(arguments: str, **more: Any) -> dict[str, Any]:
+        return chat_chunk({"tool_calls": [{"index": 0, **more, "function": {"name": "login", "arguments": arguments}}]})
+
+    pieces = ['{"us', 'er":"x","pass', "word", '":"CANA', "RY9876", '5","n":1}']
+    chunks = [piece("", id="a", type="function"), *map(piece, pieces), chat_chunk({}, "tool_calls")]
+    script = Script(headers={"content-type": "text/event-stream"}, pieces=sse(*chunks, done=True))
+    provider.scripts["shown-secret"] = script
+    with stream_of(web, "shown-secret") as response:
+        assert response.read() == b"".join(script.pieces)
+    turn = web.turn_of("shown-secret", lambda t: t["chunks"] == 8)
+    (attempt,) = nodes(turn, "attempt")
+    assert json.loads(text_of(web, attempt)) == {"user": "x", "password": "[masked]", "n": 1}
+    events = json.dumps(web.api(f"scopes/{attempt['uuid']}/events"))
+    assert "masked" in events and "CANA" not in events and "RY9876" not in events
 
 
 def test_the_demo_turn_shows_its_rewrite(web: Gateway) -> None:
