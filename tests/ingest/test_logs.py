@@ -26,6 +26,7 @@ from relayweb.ingest.otlp.values import BadRequest
 from relayweb.recording import bodies, integrity, search, search_index
 from relayweb.recording.copies import RunRecorder, made_uuid
 from relayweb.recording.models import Event, Scope
+from relayweb.recording.rebuilding import Rebuilt
 from relayweb.recording.recorder import Line
 from relayweb.recording.stored import Reader
 from relayweb.recording.tables import Tables
@@ -217,6 +218,7 @@ def test_order_repetition_and_batches_make_no_difference(dialect: str, order: ra
     record(*cut(again, order), restart=restart)
     assert not differences(want, snapshot())
     assert (asked(), answered()) == wanted
+    assert not list(Rebuilt().differences(lambda _: None))
     turn = Scope.objects.get(is_turn=True)
     assert (turn.name, turn.asked, turn.attempts) == ("around", QUESTION[1]["content"], 1)
     assert Event.objects.count() == len(lines)
@@ -368,7 +370,7 @@ def test_the_log_records_of_claude_code_are_a_turn_in_any_order(order: random.Ra
     tool = Scope.objects.get(role="tool")
     assert (tool.name, tool.tool_call_id, tool.status) == ("Bash", "t-1", "ok")
     assert Event.objects.filter(kind=Event.Kind.MARK, mark_of=None).count() == 0
-    assert not list(integrity.problems())
+    assert not list(integrity.problems()) and not list(Rebuilt().differences(lambda _: None))
     while search_index.catch_up():
         pass
     for word, found in (("fix", True), ("done", True), ("claude_code", False), ("opus", False)):
@@ -562,4 +564,4 @@ def test_what_atof_tells_of_the_same_run_is_kept_and_log_records_are_too(
     assert (asked(whole), answered(whole)) == wanted
     assert wanted[0] == asks["content"] and wanted[1]["choices"][0]["message"] == ANSWER
     assert Event.objects.filter(mark_of=whole).count() == len(told)
-    assert not list(integrity.problems())
+    assert not list(integrity.problems()) and not list(Rebuilt().differences(lambda _: None))
