@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_a_refused_field_is_shown_with_the_rule_that_added_it(provider: Provider
     (attempt,) = [node for node in queries.turn_nodes(turn["uuid"]) if node["role"] == "attempt"]
     assert (attempt["status"], attempt["error"]["status"]) == ("failed", 400)
     assert "top_k" in attempt["error"]["message"]
-    found = queries.rewrites(attempt["uuid"])
+    found = queries.rewrites(UUID(str(attempt["uuid"])))
     app, ruled, provided = (stage["body"] for stage in found["stages"])
     assert app == body
     assert ruled == provided == {**body, "top_k": 40}
