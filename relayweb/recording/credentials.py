@@ -94,11 +94,14 @@ _NO_LETTER_OF_A_LINE = re.compile(r"[^a-z0-9\n]+")
 _SPECIAL_ENDINGS = tuple({NO_LETTER.sub("", name) for name in (*NAMES, *ENDINGS, *_LOOSE_MEMBERS, "headers") if name})
 
 
+_SHORT = 200  # characters: below, all signs together take longer than what they save
+
+
 def mask_text(text: str) -> str:
     """The text without what looks like a credential."""
     lower = text.lower()
     text = _CREDENTIAL.sub(lambda m: (m[1] or "") + MASK, text)
-    if any(sign in lower for sign in KEY_SIGNS):
+    if len(text) < _SHORT or max(map(lower.find, KEY_SIGNS)) >= 0:
         text = _KEY.sub(lambda m: (m[1] or "") + MASK, text)
     for sign, told in (("=", _PARAMETER), ("@", _USER_ALONE), ("://", _USER), ("", _MEMBER), ("=", _ASSIGNED)):
         if sign in text:

@@ -144,6 +144,8 @@ def _mask_object(text: bytes, members: dict[str, Raw], loose: int, parent: str, 
     changed: dict[str, bytes] = {}
     for name in wanted:
         value = bytes(members[name])
+        if value[0] not in b'{["' and not everything and not is_secret_name(name) and parent != "plugin_config":
+            continue
         masked = _mask_member(name, value, loose, parent, everything)
         if masked != value:
             changed[name] = masked
