@@ -12,8 +12,6 @@ import pytest
 from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 
 from relayweb.ingest.export import everything
 from relayweb.ingest.export_otlp import otlp
@@ -22,7 +20,6 @@ from relayweb.ingest.otlp.events import events
 from relayweb.ingest.otlp.logs import LogRecord, from_json, from_protobuf
 from relayweb.ingest.otlp.spans import from_json as spans_from_json
 from relayweb.ingest.otlp.spans import from_protobuf as spans_from_protobuf
-from relayweb.ingest.otlp.values import BadRequest
 from relayweb.recording import bodies, integrity, search, search_index
 from relayweb.recording.copies import RunRecorder, made_uuid
 from relayweb.recording.models import Event, Scope
@@ -287,12 +284,6 @@ def test_records_without_a_span_or_without_a_time_are_marks_too() -> None:
     assert nothing["metadata"] is None and nothing["timestamp"] > "2026-01-01"
 
 
-def test_the_name_of_an_event_of_claude_code_is_its_body() -> None:
-    found = log("", body="claude_code.api_request", attributes={"event.name": "api_request", "session.id": "s-1"})
-    told = json.loads(event(found))
-    assert (told["name"], told["metadata"]["session_id"]) == ("claude_code.api_request", "s-1")
-
-
 @pytest.mark.django_db(transaction=True)
 def test_the_log_of_a_program_is_not_read_for_the_bodies_of_its_span(monkeypatch: pytest.MonkeyPatch) -> None:
     record([event(log("app", n, body=f"line {n}")) for n in range(50)], events(span({}, name="a program")))
@@ -325,204 +316,6 @@ def test_an_export_in_otlp_holds_log_records_with_and_without_a_span() -> None:
     while search_index.catch_up():
         pass
     assert Scope.objects.filter(search.turns_saying("Peru", []), uuid=CALL).exists()
-
-
-def code(name: str, at: int, **attributes: Any) -> list[bytes]:
-    """A record of Claude Code `at` ms, in its turn."""
-    known = {"event.name": name, "session.id": "s-1", "prompt.id": "p-1"}
-    attributes = {**known, **{key.replace("__", "."): value for key, value in attributes.items()}}
-    return logs.events(
-        log("", at * 10**6, body=f"claude_code.{name}", attributes=attributes, trace_id=b"", span_id=b"")
-    )
-
-
-USED = {"input_tokens": 2, "output_tokens": "100", "cache_read_tokens": 800, "cache_creation_tokens": "98"}
-
-
-@pytest.mark.django_db(transaction=True)
-@any_stream
-@given(st.randoms(use_true_random=False), st.booleans())
-def test_the_log_records_of_claude_code_are_a_turn_in_any_order(order: random.Random, restart: bool) -> None:
-    told = [
-        code("user_prompt", 0, prompt="Fix the test", prompt_length=12),
-        code("api_error", 400, model="opus", error="Overloaded", status_code="529", duration_ms=399, request_id="r-0"),
-        code("api_request", 2_000, model="opus", cost_usd="0.25", duration_ms="1500", request_id="r-1", **USED),
-        code("tool_decision", 2_100, tool_name="Bash", decision="accept"),
-        code("tool_result", 3_000, tool_name="Bash", success="true", duration_ms=900, tool_use_id="t-1"),
-        code("api_request", 5_000, model="opus", cost_usd=0.5, duration_ms=1_900, request_id="r-2", **USED),
-        code("assistant_response", 5_001, request_id="r-2", response="Done.", response_length=5),
-    ]
-    lines = [line for lines in told for line in lines]
-    record(lines)
-    want = snapshot()
-    again = lines + [line for line in lines if order.random() < 0.3]
-    order.shuffle(again)
-    record(*cut(again, order), restart=restart)
-    assert not differences(want, snapshot())
-    turn = Scope.objects.get(is_turn=True, joined_uuid=None)
-    assert (turn.name, turn.session_id, turn.profile) == ("Fix the test", "s-1", "claude-code")
-    assert (turn.status, turn.end_us - turn.start_us) == ("ok", 5_000_000)
-    assert (turn.attempts, turn.tools, turn.total_tokens, turn.cost_pusd) == (3, 1, 2000, 750_000_000_000)
-    first, second, third = Scope.objects.filter(role="attempt").order_by("start_us")
-    assert (first.status, first.error_status, first.error_message) == ("failed", 529, "Overloaded")
-    assert (second.model, second.cached_tokens, second.end_us - second.start_us) == ("opus", 800, 1_500_000)
-    assert answered(third.uuid)["choices"][0]["message"] == {"role": "assistant", "content": "Done."}
-    tool = Scope.objects.get(role="tool")
-    assert (tool.name, tool.tool_call_id, tool.status) == ("Bash", "t-1", "ok")
-    assert Event.objects.filter(kind=Event.Kind.MARK, mark_of=None).count() == 0
-    assert not list(integrity.problems()) and not list(Rebuilt().differences(lambda _: None))
-    while search_index.catch_up():
-        pass
-    for word, found in (("fix", True), ("done", True), ("claude_code", False), ("opus", False)):
-        assert Scope.objects.filter(search.turns_saying(word, []), uuid=turn.uuid).exists() is found
-
-
-CODE = ["user_prompt", "api_request", "api_error", "tool_result", "assistant_response", "anything"]
-KEYS = [
-    "session.id",
-    "prompt.id",
-    "request_id",
-    "duration_ms",
-    "input_tokens",
-    "cache_read_tokens",
-    "cost_usd",
-    "model",
-]
-KEYS += [
-    "success",
-    "error",
-    "status_code",
-    "tool_name",
-    "tool_input",
-    "tool_use_id",
-    "prompt",
-    "response",
-    "event.name",
-]
-SAID = st.sampled_from(["s-1", "nan", "inf", "1e999", "-5", "{", "[1]", "", None, 1.5, 10**400, [1], {"a": None}, True])
-
-
-@any_stream
-@given(st.sampled_from(CODE), st.dictionaries(st.sampled_from(KEYS), SAID), st.integers(0, 2**64 - 1), SAID)
-def test_records_of_claude_code_of_any_shape_are_events(name: str, said: dict[str, Any], at: int, body: Any) -> None:
-    known = {"session.id": "s-1", "prompt.id": "p-1", **said}
-    found = LogRecord(f"claude_code.{name}", at, 0, 0, "", body, known)
-    assert all(json.loads(line) for line in logs.events(found))
-    for kind in ("interaction", "llm_request", "tool", "hook"):
-        told = {**known, "stop_reason": body, "ttft_ms": body, "user_prompt": body}
-        assert all(json.loads(line) for line in events(span(told, name=f"claude_code.{kind}")))
-
-
-def test_records_of_claude_code_in_a_span_are_marks_under_it() -> None:
-    attributes = {"event.name": "api_request", "session.id": "s-1", "prompt.id": "p-1"}
-    (found,) = logs.events(log("", body="claude_code.api_request", attributes=attributes))
-    assert json.loads(found)["parent_uuid"] == str(CALL)
-
-
-IN_PROTOBUF = ExportLogsServiceRequest()
-_of = IN_PROTOBUF.resource_logs.add()
-_of.resource.attributes.add(key="service.name", value=AnyValue(string_value="shop"))
-_of = _of.scope_logs.add()
-_of.scope.name = "till"
-_of.log_records.add(
-    event_name="gen_ai.choice",
-    time_unix_nano=AT,
-    observed_time_unix_nano=AT + 1,
-    severity_number=17,
-    severity_text="ERR",
-    trace_id=TRACE,
-    span_id=SPAN,
-    dropped_attributes_count=1,
-    body=AnyValue(
-        kvlist_value=KeyValueList(
-            values=[
-                KeyValue(key="index", value=AnyValue(int_value=0)),
-                KeyValue(key="tags", value=AnyValue(array_value=ArrayValue(values=[AnyValue(bool_value=True)]))),
-            ]
-        )
-    ),
-    attributes=[KeyValue(key="gen_ai.system", value=AnyValue(string_value="openai"))],
-)
-IN_JSON = {
-    "resourceLogs": [
-        {
-            "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]},
-            "scopeLogs": [
-                {
-                    "scope": {"name": "till"},
-                    "logRecords": [
-                        {
-                            "eventName": "gen_ai.choice",
-                            "timeUnixNano": str(AT),
-                            "observedTimeUnixNano": str(AT + 1),
-                            "severityNumber": "SEVERITY_NUMBER_ERROR",
-                            "severityText": "ERR",
-                            "traceId": TRACE.hex(),
-                            "spanId": SPAN.hex(),
-                            "droppedAttributesCount": 1,
-                            "body": {
-                                "kvlistValue": {
-                                    "values": [
-                                        {"key": "index", "value": {"intValue": "0"}},
-                                        {"key": "tags", "value": {"arrayValue": {"values": [{"boolValue": True}]}}},
-                                    ]
-                                }
-                            },
-                            "attributes": [{"key": "gen_ai.system", "value": {"stringValue": "openai"}}],
-                        }
-                    ],
-                }
-            ],
-        }
-    ]
-}
-
-
-def test_protobuf_and_json_read_the_same() -> None:
-    (found,) = from_protobuf(IN_PROTOBUF.SerializeToString())
-    assert found == LogRecord(
-        "gen_ai.choice",
-        AT,
-        AT + 1,
-        17,
-        "ERR",
-        {"index": 0, "tags": [True]},
-        {"gen_ai.system": "openai"},
-        TRACE,
-        SPAN,
-        1,
-        "till",
-        {"service.name": "shop"},
-    )
-    assert from_json(json.dumps(IN_JSON).encode()) == [found]
-
-
-@pytest.mark.parametrize(
-    ("number", "name"),
-    [(0, "UNSPECIFIED"), (1, "TRACE"), (4, "TRACE4"), (9, "INFO"), (14, "WARN2"), (24, "FATAL4")],
-)
-def test_severities_may_be_told_by_name(number: int, name: str) -> None:
-    assert logs._severity(f"SEVERITY_NUMBER_{name}") == number == logs._severity(number)
-
-
-@pytest.mark.parametrize(
-    "body", [b"{}", b"[]", b"\xff", b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"traceId":"zz"}]}]}]}']
-)
-def test_what_is_no_log_request_is_told(body: bytes) -> None:
-    with pytest.raises(BadRequest, match="OTLP log request in JSON"):
-        from_json(body)
-
-
-@any_stream
-@given(st.binary(max_size=200))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    for read in (from_json, from_protobuf):
-        try:
-            found = read(data)
-        except BadRequest:
-            continue
-        for record in found:
-            assert all(json.loads(line) for line in logs.events(record))
 
 
 @pytest.mark.django_db(transaction=True)

@@ -28,7 +28,7 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from tests.ingest.test_logs import IN_JSON, IN_PROTOBUF
+from tests.ingest.test_log_requests import IN_JSON, IN_PROTOBUF
 from tests.served import Served
 
 KEY = "sk-" + "0123456789abcdef" * 2
