@@ -64,6 +64,7 @@ def test_a_demo_turn_grows_while_it_runs_and_shows_what_happened(page: Any, shot
     last = """() => { const { model: m } = relayTurn; const i = [...m.order].find((i) => m.kind[i] === 1 && m.status[i] === 0
                 && m.ordinal[m.parent[i]] === 3); return i !== undefined && m.chunks.get(i)?.count >= 45; }"""
     until(page, last, seconds=60)
+    until(page, "() => /TTFT.+gap p50.+p95.+max/.test(document.querySelector('.strip .cap').textContent)")
     shot(page, "turn-live-light")
     if os.environ.get("RELAYWEB_DOCS"):
         (PROJECT / "docs/images").mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ import { brushPart, drawBrush, drawMiniature } from "../../../relayweb/ui/static
 import { chunksBy, openAt } from "../../../relayweb/ui/static/relayweb/turn/past.js";
 import { reveal, rows } from "../../../relayweb/ui/static/relayweb/turn/rows.js";
 import { lowerBound, scale, ticks } from "../../../relayweb/ui/static/relayweb/turn/shapes.js";
-import { drawStrip } from "../../../relayweb/ui/static/relayweb/turn/strip.js";
+import { drawStrip, rhythm } from "../../../relayweb/ui/static/relayweb/turn/strip.js";
 import { model, palette, recorder } from "./scene.mjs";
 
 const size = { width: 1000, height: 400, top: 0, gutter: 176, lane: 24 };
@@ -240,4 +240,12 @@ test("a chosen stretch says how long it is and what lies in it", () => {
   const ctx = recorder();
   drawArea(ctx, scene, { from: 5, to: 65 }, timeScale({ from: 0, to: 100 }, size), size, palette);
   assert.ok(ctx.calls.some(([name, text]) => name === "fillText" && text.includes("2 tools")));
+});
+
+test("the rhythm of a stream is told as far as it is known", () => {
+  const t = Float64Array.from([1, 1.1, 1.2, 1.3, 2.3, 9]);
+  const told = (count, ttft) => rhythm({ t, count, ttft }).map(([name, seconds]) => [name, Number(seconds.toFixed(3))]);
+  assert.deepEqual(told(5, 0.4), [["TTFT", 0.4], ["gap p50", 0.1], ["p95", 1], ["max", 1]]);
+  assert.deepEqual(told(1, 0.4), [["TTFT", 0.4]]);
+  assert.deepEqual(told(0, NaN), []);
 });

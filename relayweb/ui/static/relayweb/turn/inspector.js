@@ -3,8 +3,8 @@ import { span } from "../format.js";
 import { unanswered } from "../live.js";
 import { Growing } from "./growing.js";
 import { RUNNING, TOOL } from "./model.js";
+import { rhythm } from "./strip.js";
 import { element } from "./tree.js";
-import "./strip.js";
 
 const KEEP = 24; // fragments kept, so that going back is instant
 const UNANSWERED = Symbol("unanswered");
@@ -168,7 +168,20 @@ export class Inspector {
     const count = this.host.querySelector("[data-chunk-count]");
     if (stream && count) count.textContent = String(stream.count);
     const live = this.host.querySelector("[data-live-text]");
+    if (stream && live) this.showRhythm(stream);
     if (live && (!this.heard || this.heard.chunks !== this.page.model.chunks.get(this.page.model.find(strip.dataset.attempt)))) this.listenTo(strip.dataset.attempt, live);
+  }
+
+  showRhythm(stream) {
+    const now = performance.now();
+    if (now - (this.figured ?? -Infinity) < 250) return;
+    this.figured = now;
+    const figures = rhythm(stream).map(([name, seconds]) => {
+      const figure = element("span", "", `${name} `);
+      figure.append(element("b", "", span(seconds)));
+      return figure;
+    });
+    this.host.querySelector("[data-rhythm]")?.replaceChildren(...figures);
   }
 
   set(changes) {

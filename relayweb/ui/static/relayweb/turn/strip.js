@@ -1,7 +1,7 @@
 // <relay-strip data-attempt="uuid">: one attempt's stream, a tick per chunk. The page gives it the stream.
 import { clock, span } from "../format.js";
 import { context2d, onThemeChange, readPalette } from "../palette.js";
-import { CHUNK_KINDS, stalls } from "./model.js";
+import { CHUNK_KINDS, quantile, stalls } from "./model.js";
 import { scale, stallBand, textWidth, ticks } from "./shapes.js";
 
 const HEIGHT = 46;
@@ -40,6 +40,13 @@ export function drawStrip(ctx, stream, size, palette, at = Infinity) {
     ctx.fillRect(Math.round(x(at)), 0, 1.5, floor);
   }
   axis(ctx, stream, x, end, size, palette);
+}
+
+/** What is known of the rhythm of a stream so far, as the server says it of an ended one: pairs of name and seconds. Pure. */
+export function rhythm({ t, count, ttft }) {
+  const gaps = Float64Array.from({ length: Math.max(0, count - 1) }, (_, k) => t[k + 1] - t[k]);
+  const shares = [["gap p50", 0.5], ["p95", 0.95], ["max", 1]];
+  return [["TTFT", ttft], ...shares.map(([name, share]) => [name, quantile(gaps, share)])].filter(([, seconds]) => !Number.isNaN(seconds));
 }
 
 function waiting(ctx, stream, first, floor, palette, face) {
