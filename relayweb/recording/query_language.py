@@ -228,7 +228,7 @@ def _term(token: _Token, now: datetime) -> Term:
     if field is None:
         raise _unknown_field(token, name)
     if not token.value:
-        example = _EXAMPLES[field.kind]
+        example = _EXAMPLES.get(name) or _EXAMPLES[field.kind]
         raise QueryError(
             token.value_column, f"{name}: needs a value, for example {name}:{example}.", f"{name}:{example}"
         )
@@ -330,6 +330,9 @@ def _time(token: _Token, name: str, field: Field, now: datetime) -> Term:
 
 
 _EXAMPLES = {
+    **{"provider": "openai", "role": "auxiliary:*", "api": "chat_completions", "tool": "read_*", "error": "*timeout*"},
+    **{"finish": "length", "intercept": "redact-*", "shadow": "redact-*", "profile": "ci-*", "session": "nightly*"},
+    **{"name": "*.turn", "is": "retried"},
     "choice": "failed",
     "glob": "gpt-*",
     "yesno": "yes",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayweb.recording.query_language import Compare, Match, QueryError, Text, parse
+from relayweb.recording.query_language import FIELDS, Compare, Match, QueryError, Text, parse
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOON_US = 1_767_268_800_000_000
@@ -114,3 +114,12 @@ def test_a_suggestion_can_itself_be_read(source):
                 parse(error.suggestion)
             except QueryError as again:
                 assert again.suggestion != error.suggestion
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_without_a_value_is_told_one_that_it_takes(name: str) -> None:
+    with pytest.raises(QueryError) as found:
+        parse(f"{name}:")
+    suggestion = found.value.suggestion
+    assert suggestion and suggestion.startswith(f"{name}:") and parse(suggestion)
+    assert name == "model" or "gpt" not in suggestion
