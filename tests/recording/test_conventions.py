@@ -234,6 +234,8 @@ def test_a_guardrail_that_rejected_blocked():
     end = read_end(category="guardrail", data=rejected)
     assert (end.status, end.error.message) == ("blocked", "policy: weapons")
     assert read_end(category="guardrail", data={"allowed": True, "rejected": False}).status == "ok"
+    as_span = {"otel.status_code": "ERROR", "otel.status_description": "policy: weapons"}
+    assert read_end(category="guardrail", data=rejected, metadata=as_span) == end
     blocked = {"stage": "intercept", "reason": "rule raised", "error_type": "ValueError", "request": {}}
     assert read_block(blocked) == ErrorFacts("ValueError", None, "rule raised")
     assert read_block({"rejected": False}) is None

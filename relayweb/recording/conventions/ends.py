@@ -71,8 +71,8 @@ def read_end(
     status = end_status(metadata, error, told)
     if status == "ok":
         error = None
-        if category == "guardrail" and (error := read_block(data)):
-            status = "blocked"
+    if category == "guardrail" and (refused := read_block(data)):  # as a span such an end is an error
+        status, error = "blocked", refused
     end = EndFacts(status=status, outcome=text_or_none(outcome, _LONGEST_OUTCOME), error=error, ttft_us=_ttft(profile))
     return _read_answer(end, api_mode, name, data, metadata, profile) if category == "llm" else end
 
