@@ -62,6 +62,7 @@ class StreamRun:
         self._ready: deque[Any] = deque()  # seen after its intercepts, not yet delivered
         self._foreign = False  # something of an intercept was seen
         self._caller_error: BaseException | None = None  # raised by a callback of the caller
+        self._broke_off: Exception | None = None  # what ended the provider's stream, and nothing came in its place
         self._marks: ChunkMarks | None = None
         self._accumulator = accumulators.for_api_mode(attempt.api_mode) if options.finalizer is None else None
         self._failure_told = False  # by the stream itself: Relay sees such a stream end well
@@ -140,6 +141,10 @@ class StreamRun:
     async def _exhausted(self) -> None:
         if self.ended:
             return
+        if self._broke_off is not None:
+            # Beside stream intercepts of others, Relay often takes a stream that breaks off for one that ends.
+            await self._broken(self._broke_off)
+            return
         self.ended = True
         await self._source.close()
         self.output_modified = self.output_modified or bool(self._pending)
@@ -188,7 +193,7 @@ class StreamRun:
             self.attempt.complete(outcome)
         finally:
             # Their tracebacks lead to this run: they would keep each other until a full collection.
-            self.attempt.error = self.attempt.own_error = None
+            self.attempt.error = self.attempt.own_error = self._broke_off = None
             self.attempt.where.host.end_operation()
 
     async def _close_relay(self) -> None:
@@ -213,6 +218,7 @@ class StreamRun:
         attempt, options = self.attempt, self.options
         outgoing = attempt.outgoing(passed)
         self._provider_done = False
+        self._broke_off = None
         if self._marks is None:
             self._marks = ChunkMarks(attempt.relay, attempt.captured(), redacted=attempt.wire.redacts)
         ruled = await attempt.ruled(streaming=True)
@@ -258,6 +264,7 @@ class StreamRun:
                 except StopAsyncIteration:
                     break
                 except BaseException as error:
+                    self._broke_off = error if isinstance(error, Exception) else None
                     raise attempt.provider_failed(error) from None
                 if accept is not None and not self._call(accept, chunk):
                     break
@@ -267,7 +274,7 @@ class StreamRun:
                     plain = to_plain(chunk)
                     yield self._take(chunk, plain, *attempt.escaped(plain))
                 if cut is not None and self._demand.produced >= cut:
-                    attempt.own_error = attempt.cut()
+                    attempt.own_error = self._broke_off = attempt.cut()
                     raise attempt.own_error
             self._provider_done = True
         finally:
@@ -293,6 +300,7 @@ class StreamRun:
         produced = self._found(seen)
         if produced is None:
             self._foreign = self.output_modified = True
+            self._broke_off = None
             adapter = self.options.chunk_adapter
             made = self._call(adapter, seen) if adapter is not None else view(seen)
             produced = _Produced(made, seen, seen, [])
