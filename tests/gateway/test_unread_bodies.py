@@ -20,7 +20,7 @@ from tests.gateway.provider import Provider
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "my CANARY"}]}
 HIDE = {"type": "regex_replace", "pattern": "CANARY", "replacement": "bird"}
-DEEP = b'{"model":"m","messages":[{"role":"user","content":"CANARY"}],"x":' + b"[" * 9000 + b"]" * 9000 + b"}"
+DEEP = b'{"model":"m","messages":[{"role":"user","content":"CANARY"}],"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}"
 UNREAD = {
     "deep": (DEEP, {}),
     "broken": (b'{"model": "m", "messages": [{"role": "user", "content": "CANARY', {}),

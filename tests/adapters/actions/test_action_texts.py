@@ -132,7 +132,7 @@ async def test_a_pattern_that_runs_away_is_stopped_and_reported() -> None:
     started = time.monotonic()
     with rules(swap_text(r"(a|aa|aaa)+$", "b")):
         done = await run(request, "chat_completions")
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 30  # for ever without the limit
     assert text(done.sent_body) == text(request)
     assert done.rewrites[0]["result"] == "error" and "TimeoutError" in done.rewrites[0]["error"]
 
