@@ -311,7 +311,9 @@ def mutated(cuts: list[tuple[int, bytes]]) -> bytes:
     return bytes(data)
 
 
-@given(BODIES, st.sampled_from(list(CODINGS)), st.sampled_from(["/ingest/atof", "/v1/traces", "/v1/logs"]), st.booleans())
+@given(
+    BODIES, st.sampled_from(list(CODINGS)), st.sampled_from(["/ingest/atof", "/v1/traces", "/v1/logs"]), st.booleans()
+)
 @settings(max_examples=150, suppress_health_check=list(HealthCheck))
 def test_any_body_at_a_door_gets_an_answer_that_is_no_fault_of_ours(
     served: Served, data: bytes, coding: str, path: str, as_json: bool
