@@ -57,7 +57,7 @@ bench: $(VENV)/.installed-dev
 # The long forms: thousands of streams in any order, fifty kills under load, all journeys on two processes, a long run
 # with faults at its end, and faults under two processes on PostgreSQL and Redis. Each line may be run alone.
 soak: $(VENV)/.installed-dev
-	RELAYWEB_ORDER_STREAMS=5000 $(VENV)/bin/python -m pytest -o faulthandler_timeout=7200 tests/recording/test_any_order.py tests/recording/test_several_recorders.py
+	RELAYWEB_ORDER_STREAMS=5000 $(VENV)/bin/python -m pytest -o faulthandler_timeout=7200 tests/recording/test_any_order.py tests/recording/writing/test_several_recorders.py
 	RELAYWEB_CRASH_KILLS=50 $(VENV)/bin/python -m pytest -o faulthandler_timeout=7200 tests/journeys/test_crash.py
 	RELAYWEB_CRASH_KILLS=20 $(MAKE) --no-print-directory test-pair
 	$(VENV)/bin/python -m bench.soak --minutes $(MINUTES) --write docs/reliability.md $(ARGS)

@@ -37,8 +37,8 @@ def _measure(home: Path, lines_file: Path, spans: int) -> dict[str, float]:
     call_command("migrate", verbosity=0)
     from django.db import connection
 
-    from relayweb.recording import queries
-    from relayweb.recording.writer import writer
+    from relayweb.recording.reading import queries
+    from relayweb.recording.writing.writer import writer
 
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -34,8 +34,8 @@ def record(turns: int) -> None:
     """Record `RECORDED` turns in this process's database and multiply their rows up to `turns`."""
     from bench._turns import Turns
     from relayweb.database import ensure_migrated
-    from relayweb.recording import rhythm
-    from relayweb.recording.writer import writer
+    from relayweb.recording.reading import rhythm
+    from relayweb.recording.writing.writer import writer
 
     ensure_migrated()
     one = writer()
@@ -93,8 +93,8 @@ def _analyse() -> None:
 
 def asked() -> Iterator[tuple[str, Callable[[], Any], int]]:
     """What is measured: its name, the call, and how many ms it may take."""
-    from relayweb.recording import overview, queries
-    from relayweb.recording.statistics import statistics
+    from relayweb.recording.reading import overview, queries
+    from relayweb.recording.reading.statistics import statistics
 
     for q in FILTERS:
         yield f"turns {q}".strip(), partial(queries.turns, q), LIST_MS

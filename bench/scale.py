@@ -30,7 +30,7 @@ def _record(lines_file: Path) -> dict[str, float]:
 
     django.setup()
     from relayweb.database import ensure_migrated
-    from relayweb.recording.writer import writer
+    from relayweb.recording.writing.writer import writer
 
     ensure_migrated()
     one = writer()

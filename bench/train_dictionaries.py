@@ -18,11 +18,11 @@ import zstandard
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "relayweb.settings")
 
-from relayweb.recording import content, pieces
-from relayweb.recording.atof import parse
+from relayweb.recording.events.atof import parse
+from relayweb.recording.store import content, pieces
 
 ROOT = Path(__file__).resolve().parent.parent
-OUT = ROOT / "relayweb" / "recording" / "dictionaries"
+OUT = ROOT / "relayweb" / "recording" / "store" / "dictionaries"
 
 
 def _identity(text: bytes) -> bytes:

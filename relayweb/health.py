@@ -25,7 +25,7 @@ def state() -> dict[str, Any]:
     says why. Not ready is a process that has not started yet or is stopping: send it nothing new.
     """
     from relayweb.gateway.app import counters
-    from relayweb.recording.writer import writer
+    from relayweb.recording.writing.writer import writer
 
     found = writer().state()
     alone = f"{ALONE} ({shared.health.error})" if shared.health.error is not None else None

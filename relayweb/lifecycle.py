@@ -34,9 +34,9 @@ class Part:
 
 # The writer comes first and goes last: everything else feeds it.
 PARTS = [
-    Part("relayweb.recording.writer", lambda m: m.writer().start(), lambda m: m.writer().close(timeout=5)),
-    Part("relayweb.recording.search", lambda m: m.indexer().start(), lambda m: m.indexer().close()),
-    Part("relayweb.recording.subscriber", lambda m: m.attach(), lambda m: m.detach()),
+    Part("relayweb.recording.writing.writer", lambda m: m.writer().start(), lambda m: m.writer().close(timeout=5)),
+    Part("relayweb.recording.reading.search", lambda m: m.indexer().start(), lambda m: m.indexer().close()),
+    Part("relayweb.recording.writing.subscriber", lambda m: m.attach(), lambda m: m.detach()),
     Part("relayweb.live.hub", lambda m: m.hub().start(), lambda m: m.hub().close(), blocking=False),
     Part("relayweb.intercepts.publish", lambda m: m.start(), lambda m: m.close()),
     Part("relayweb.gateway.app", lambda m: m.startup(), lambda m: m.shutdown(), blocking=False),
@@ -79,7 +79,7 @@ async def stop() -> None:
     while _started:
         part, module = _started.pop()
         try:
-            if part.module == "relayweb.recording.subscriber":
+            if part.module == "relayweb.recording.writing.subscriber":
                 await _flush_relay()
             await _run(part.stop, module, part.blocking)
         except Exception:

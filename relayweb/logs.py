@@ -9,7 +9,7 @@ import json
 import logging
 from datetime import UTC, datetime
 
-from relayweb.recording.masking import mask_text
+from relayweb.recording.events.masking import mask_text
 
 
 class Line(logging.Formatter):

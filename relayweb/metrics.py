@@ -16,7 +16,7 @@ from relayweb import health
 from relayweb.access import log, tokens
 from relayweb.api.auth import MEND, reader
 from relayweb.live.hub import hub
-from relayweb.recording.recent import named
+from relayweb.recording.store.recent import named
 
 _EVENTS = {
     "events": "Events recorded.",

@@ -75,7 +75,10 @@ def _quick_to_empty() -> None:
 @pytest.fixture(autouse=True)
 def _nothing_remembered() -> None:
     """Each test has a record of its own; what a process remembers of one does not hold for the next."""
-    from relayweb.recording import chunks, pricing, projection, search_index
+    from relayweb.recording.conventions import pricing
+    from relayweb.recording.projection import projection
+    from relayweb.recording.reading import chunks
+    from relayweb.recording.store import search_index
 
     search_index._indexed.epoch = -1
     search_index._messages.clear()

@@ -10,7 +10,7 @@ import pytest
 
 from relayweb import health
 from relayweb.access import tokens
-from relayweb.recording.writer import Writer, writer
+from relayweb.recording.writing.writer import Writer, writer
 from tests.people import signed_in
 
 SAID = "could not connect to db.internal.example as admin"
@@ -81,7 +81,7 @@ def test_no_reason_asks_the_database_nothing(django_assert_num_queries):
 def test_the_api_tells_its_health_while_the_record_cannot_be_read(client, monkeypatch):
     from django.db import OperationalError
 
-    from relayweb.recording import queries
+    from relayweb.recording.reading import queries
 
     def gone() -> int:
         raise OperationalError("gone")

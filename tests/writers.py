@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from relayweb.recording import writer as writer_module
-from relayweb.recording.writer import Writer
+from relayweb.recording.writing import writer as writer_module
+from relayweb.recording.writing.writer import Writer
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from relayweb.access import tokens
 from relayweb.api import schemas
 from relayweb.api.auth import MEND, reader
 from relayweb.intercepts import publish
-from relayweb.recording import bodies, chunks, queries
-from relayweb.recording.json_text import dumps
-from relayweb.recording.queries import CursorError, QueryError
+from relayweb.recording.events.json_text import dumps
+from relayweb.recording.reading import bodies, chunks, queries
+from relayweb.recording.reading.queries import CursorError, QueryError
 
 log = logging.getLogger(__name__)
 

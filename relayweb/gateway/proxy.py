@@ -21,7 +21,7 @@ from relayweb.gateway.exchange import Exchange, ProviderError
 from relayweb.gateway.headers import Caller, Headers, to_client
 from relayweb.gateway.state import Call
 from relayweb.gateway.turns import Registry
-from relayweb.recording.joining import GATEWAY
+from relayweb.recording.projection.joining import GATEWAY
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from relayweb.gateway.headers import Caller
 from relayweb.gateway.state import Call, Memory, Patience, Resting, Session, Turn, TurnKey, cancel
 from relayweb.gateway.tools import ToolScopes
 from relayweb.gateway.words import Away, Began, Lead, Open, Over
-from relayweb.recording.joining import GATEWAY
+from relayweb.recording.projection.joining import GATEWAY
 
 if TYPE_CHECKING:
     from relayweb.gateway.sharing import Sharing

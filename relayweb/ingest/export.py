@@ -14,10 +14,10 @@ from uuid import UUID
 
 from django.db.models import Q, QuerySet
 
-from relayweb.recording import chunks, queries
-from relayweb.recording.json_text import ascii_json
+from relayweb.recording.events.json_text import ascii_json
 from relayweb.recording.models import ChunkBlock, Event, Scope
-from relayweb.recording.stored import Reader
+from relayweb.recording.reading import chunks, queries
+from relayweb.recording.store.stored import Reader
 
 _EVENTS = 500  # read at a time
 _SCOPES = 400  # named in one query

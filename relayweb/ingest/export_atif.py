@@ -13,12 +13,13 @@ from uuid import UUID
 
 from relayweb import __version__
 from relayweb.ingest.export import Part
-from relayweb.recording import bodies, queries, stored
 from relayweb.recording.conventions import answer_texts, asked_text, tool_calls
 from relayweb.recording.conventions.shapes import as_list, as_map, content_text, messages_of
-from relayweb.recording.json_text import ascii_json
+from relayweb.recording.events.json_text import ascii_json
 from relayweb.recording.models import Scope
-from relayweb.recording.rows import Row, rfc3339, usd
+from relayweb.recording.reading import bodies, queries
+from relayweb.recording.reading.rows import Row, rfc3339, usd
+from relayweb.recording.store import stored
 
 Step = dict[str, Any]
 

@@ -16,10 +16,11 @@ from uuid import UUID
 from django.db.models import Q
 
 from relayweb.ingest.export import Part
-from relayweb.recording import queries, stored
-from relayweb.recording.json_text import ascii_json
+from relayweb.recording.events.json_text import ascii_json
 from relayweb.recording.models import Event, Scope
-from relayweb.recording.stored import Reader
+from relayweb.recording.reading import queries
+from relayweb.recording.store import stored
+from relayweb.recording.store.stored import Reader
 
 _SPANS = 200  # of one request
 _OPERATIONS = {"llm": "chat", "tool": "execute_tool", "agent": "invoke_agent", "embedder": "embeddings"}

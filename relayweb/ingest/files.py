@@ -21,8 +21,8 @@ from relayweb.ingest.otlp.events import events
 from relayweb.ingest.otlp.values import BadRequest
 from relayweb.ingest.reading import Lines
 from relayweb.ingest.tally import Tally
-from relayweb.recording.submissions import Full, Receipt
-from relayweb.recording.writer import writer
+from relayweb.recording.writing.submissions import Full, Receipt
+from relayweb.recording.writing.writer import writer
 
 PIECE = 2 * 1024 * 1024
 PATIENCE_SECONDS = 30

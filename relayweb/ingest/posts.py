@@ -15,7 +15,7 @@ from django.db import DatabaseError
 from relayweb.access.answers import Receive, Scope, Send, answer
 from relayweb.ingest.reading import BodyError, Decoder, Disconnected, Lines, body, decoder, unpacked, whole_body
 from relayweb.ingest.tally import Tally
-from relayweb.recording.submissions import Full
+from relayweb.recording.writing.submissions import Full
 
 
 async def atof(scope: Scope, receive: Receive, send: Send) -> None:

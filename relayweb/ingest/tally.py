@@ -9,8 +9,8 @@ from typing import Any
 
 from relayweb import conf
 from relayweb.ingest.reading import BodyError, Lines
-from relayweb.recording.submissions import Full, Receipt, is_one_event
-from relayweb.recording.writer import writer
+from relayweb.recording.writing.submissions import Full, Receipt, is_one_event
+from relayweb.recording.writing.writer import writer
 
 MAX_REJECTIONS = 1000
 """Lines named in an answer. More are counted in `rejected_more`."""

@@ -19,7 +19,7 @@ from relayweb.access.permissions import may_edit_intercepts, may_view
 from relayweb.intercepts import backtest, changes, effects, publish, transfer, trial
 from relayweb.intercepts.forms import ConfigForm, one_or_more
 from relayweb.intercepts.models import InterceptConfig, Revision, StaleError, Value
-from relayweb.recording.query_language import QueryError
+from relayweb.recording.reading.query_language import QueryError
 
 LIST = "admin:intercepts_interceptconfig_changelist"
 CHANGE = "admin:intercepts_interceptconfig_change"

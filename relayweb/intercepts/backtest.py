@@ -14,10 +14,11 @@ from adapters.actions.base import Facts
 from adapters.intercepts import Rule, RuleSet, preview
 from adapters.json_values import canonical
 from relayweb.intercepts.models import Value
-from relayweb.recording import bodies, stored
 from relayweb.recording.models import Role, Scope
-from relayweb.recording.query_language import parse
-from relayweb.recording.turn_filter import turns_matching
+from relayweb.recording.reading import bodies
+from relayweb.recording.reading.query_language import parse
+from relayweb.recording.reading.turn_filter import turns_matching
+from relayweb.recording.store import stored
 
 LIMIT = 500
 LIMITS = (100, 500, 2_000, 10_000)

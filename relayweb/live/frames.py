@@ -9,8 +9,8 @@ from uuid import UUID
 
 import msgspec
 
-from relayweb.recording import rows
-from relayweb.recording.rows import Row
+from relayweb.recording.reading import rows
+from relayweb.recording.reading.rows import Row
 
 TURN_COLUMNS = (
     "uuid",

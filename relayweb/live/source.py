@@ -12,9 +12,9 @@ from django.db import connection
 from django.db.models import Q
 
 from relayweb.live import frames
-from relayweb.recording import chunks, queries, rows
 from relayweb.recording.models import Rewrite, Scope
-from relayweb.recording.rows import Row
+from relayweb.recording.reading import chunks, queries, rows
+from relayweb.recording.reading.rows import Row
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Source:
         self._watches: dict[UUID, Watch] = {}
 
     def subscribe(self, poke: Callable[[int], None]) -> Callable[[], None]:
-        from relayweb.recording.writer import writer
+        from relayweb.recording.writing.writer import writer
 
         return writer().subscribe(poke)
 

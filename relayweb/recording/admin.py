@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from relayweb.recording.prices import Price, PriceTable
-from relayweb.recording.repricing import reprice_in_background
+from relayweb.recording.upkeep.repricing import reprice_in_background
 
 
 @admin.register(Price)

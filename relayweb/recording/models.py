@@ -1,6 +1,6 @@
 """The record: an append-only log of events, and the rows that pages read.
 
-Only `relayweb.recording.writer` writes these tables, in raw SQL that both databases understand; everybody else reads.
+Only `writing.writer` writes these tables, in raw SQL that both databases understand; everybody else reads.
 `seq` is the number the writer gave, commit-ordered: it is also the cursor of the live sockets.
 """
 

@@ -10,7 +10,7 @@ from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models, transaction
 from django.db.models import F
 
-from relayweb.recording import pricing
+from relayweb.recording.conventions import pricing
 
 _NOT_NEGATIVE = [MinValueValidator(Decimal(0))]
 

@@ -10,8 +10,8 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
-from relayweb.recording import queries
 from relayweb.recording.models import Role, Scope
+from relayweb.recording.reading import queries
 from relayweb.ui import formats
 from relayweb.ui.inspect import jsonview, structure
 from relayweb.ui.inspect.subject import Subject

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from relayweb.recording import overview, queries
-from relayweb.recording.query_language import STATUSES, Query
-from relayweb.recording.turn_filter import turns_matching
+from relayweb.recording.reading import overview, queries
+from relayweb.recording.reading.query_language import STATUSES, Query
+from relayweb.recording.reading.turn_filter import turns_matching
 from relayweb.ui import formats, search
 
 FRESH = 5  # seconds

@@ -10,8 +10,9 @@ from django.contrib.auth.decorators import login_required, permission_required
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_GET
 
-from relayweb.recording import bodies, queries, stored
 from relayweb.recording.models import Scope
+from relayweb.recording.reading import bodies, queries
+from relayweb.recording.store import stored
 
 ASKED_AT_ONCE = 60
 LONGEST = 80

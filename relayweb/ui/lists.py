@@ -11,9 +11,9 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
-from relayweb.recording import queries
-from relayweb.recording.query_language import Query, QueryError, parse
-from relayweb.recording.turn_filter import turns_matching
+from relayweb.recording.reading import queries
+from relayweb.recording.reading.query_language import Query, QueryError, parse
+from relayweb.recording.reading.turn_filter import turns_matching
 from relayweb.ui import facets, search, start
 from relayweb.ui.models import SavedView
 

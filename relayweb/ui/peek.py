@@ -11,9 +11,9 @@ from django.db.models import F
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
-from relayweb.recording import queries, rows, search
 from relayweb.recording.models import Scope
-from relayweb.recording.query_language import QueryError, parse
+from relayweb.recording.reading import queries, rows, search
+from relayweb.recording.reading.query_language import QueryError, parse
 from relayweb.ui.shown import render
 
 WHOLE = 2_000  # scopes of a turn that are all looked at

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from urllib.parse import urlencode
 
-from relayweb.recording.query_language import MAX_LENGTH, MAX_TERMS
+from relayweb.recording.reading.query_language import MAX_LENGTH, MAX_TERMS
 
 _TERM = re.compile(r'-?[A-Za-z_]+:(?:"[^"]*"?|\S*)|-?"[^"]*"?|\S+')
 _FIELD = re.compile(r"(-?[A-Za-z_]+:)(.*)", re.DOTALL)

@@ -11,8 +11,8 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
-from relayweb.recording import queries
 from relayweb.recording.models import Scope
+from relayweb.recording.reading import queries
 from relayweb.ui import search
 from relayweb.ui.lists import broken, largest
 

@@ -36,7 +36,7 @@ def section(request: HttpRequest) -> str:
 
 def recorder_notices() -> list[dict[str, str]]:
     """Faults of the recorder that readers must know of: it is degraded, or events were dropped."""
-    from relayweb.recording.writer import writer
+    from relayweb.recording.writing.writer import writer
 
     recorder = writer()
     notices = []

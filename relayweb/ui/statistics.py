@@ -11,9 +11,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from relayweb.recording import queries
-from relayweb.recording import statistics as figures
-from relayweb.recording.query_language import QueryError
+from relayweb.recording.reading import queries
+from relayweb.recording.reading import statistics as figures
+from relayweb.recording.reading.query_language import QueryError
 from relayweb.ui import search
 from relayweb.ui.lists import broken
 

@@ -16,7 +16,7 @@ from django.utils.cache import patch_cache_control
 
 from relayweb.live import frames
 from relayweb.live.source import turn_frame
-from relayweb.recording import queries
+from relayweb.recording.reading import queries
 from relayweb.ui.inspect import again as sending
 from relayweb.ui.inspect import fragments, jsonview
 from relayweb.ui.inspect import transcript as talk

@@ -8,7 +8,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
-from relayweb.recording.query_language import QueryError, parse
+from relayweb.recording.reading.query_language import QueryError, parse
 from relayweb.ui import search
 from relayweb.ui.models import SavedView
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from relayweb.api.views import api
-from relayweb.recording.query_language import FIELDS, parse
+from relayweb.recording.reading.query_language import FIELDS, parse
 
 DOCS = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 

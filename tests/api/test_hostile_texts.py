@@ -9,8 +9,8 @@ from django.db import connection
 from django.test import Client
 
 from relayweb.access import tokens
-from relayweb.recording.recorder import Line, Recorder
-from relayweb.recording.tables import Tables
+from relayweb.recording.store.tables import Tables
+from relayweb.recording.writing.recorder import Line, Recorder
 from tests.recording.recorded import Talk
 from tests.recording.streams import chunk, mark
 

@@ -7,7 +7,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from relayweb.recording import rhythm
+from relayweb.recording.reading import rhythm
 from relayweb.ui import facets, statistics
 from tests.people import signed_in
 from tests.recording.recorded import FAILED, Talk, answer, chunk

@@ -12,7 +12,7 @@ import pytest
 from adapters import intercepts
 from relayweb.gateway.app import Gateway
 from relayweb.gateway.upstreams import Target
-from relayweb.recording import queries
+from relayweb.recording.reading import queries
 from tests.gateway.events import recorded
 from tests.gateway.inprocess import ask
 from tests.gateway.provider import Provider, Script

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from relayweb.ingest.otlp import logs
 from relayweb.ingest.otlp.events import events
 from relayweb.ingest.otlp.logs import LogRecord
-from relayweb.recording import integrity, search, search_index
 from relayweb.recording.models import Event, Scope
-from relayweb.recording.rebuilding import Rebuilt
+from relayweb.recording.reading import search
+from relayweb.recording.store import search_index
+from relayweb.recording.upkeep import integrity
+from relayweb.recording.writing.rebuilding import Rebuilt
 from tests.ingest.test_logs import CALL, answered, log, record
 from tests.ingest.test_otlp import span
 from tests.recording.test_any_order import any_stream, cut, differences, snapshot

@@ -15,7 +15,7 @@ from relayweb.ingest.export_atif import atif
 from relayweb.ingest.export_otlp import otlp
 from relayweb.ingest.otlp import spans
 from relayweb.ingest.otlp.events import events
-from relayweb.recording import queries
+from relayweb.recording.reading import queries
 from tests.recording.recorded import FAILED, OK, Talk, answer, chunk, record, request, scope, uid
 from tests.recording.streams import mark
 from tests.recording.test_any_order import empty, snapshot

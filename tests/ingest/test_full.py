@@ -11,7 +11,7 @@ import pytest
 from django.db import OperationalError
 
 from relayweb.ingest import posts, signals, sockets, tally
-from relayweb.recording.submissions import Full, Receipt
+from relayweb.recording.writing.submissions import Full, Receipt
 
 
 class FullWriter:

@@ -20,13 +20,15 @@ from relayweb.ingest.otlp.events import events
 from relayweb.ingest.otlp.logs import LogRecord, from_json, from_protobuf
 from relayweb.ingest.otlp.spans import from_json as spans_from_json
 from relayweb.ingest.otlp.spans import from_protobuf as spans_from_protobuf
-from relayweb.recording import bodies, integrity, search, search_index
-from relayweb.recording.copies import RunRecorder, made_uuid
 from relayweb.recording.models import Event, Scope
-from relayweb.recording.rebuilding import Rebuilt
-from relayweb.recording.recorder import Line
-from relayweb.recording.stored import Reader
-from relayweb.recording.tables import Tables
+from relayweb.recording.reading import bodies, search
+from relayweb.recording.store import search_index
+from relayweb.recording.store.stored import Reader
+from relayweb.recording.store.tables import Tables
+from relayweb.recording.upkeep import integrity
+from relayweb.recording.writing.copies import RunRecorder, made_uuid
+from relayweb.recording.writing.rebuilding import Rebuilt
+from relayweb.recording.writing.recorder import Line
 from tests.ingest.test_otlp import SPAN, TRACE, span
 from tests.recording.streams import line, scope
 from tests.recording.test_any_order import any_stream, cut, differences, empty, snapshot

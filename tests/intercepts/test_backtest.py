@@ -11,7 +11,7 @@ from django.core.management import call_command
 
 from adapters.intercepts import RuleError
 from relayweb.intercepts import backtest, trial
-from relayweb.recording.writer import writer
+from relayweb.recording.writing.writer import writer
 from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -12,8 +12,8 @@ import pytest
 from bench._agent import Agent, lines
 from relayweb.live.hub import Hub, Topic
 from relayweb.live.source import Source, turn_frame
-from relayweb.recording import queries
-from relayweb.recording.writer import Writer
+from relayweb.recording.reading import queries
+from relayweb.recording.writing.writer import Writer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

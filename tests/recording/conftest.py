@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.db import connection
 
-from relayweb.recording import writer as writer_module
-from relayweb.recording.recorder import Line, Recorder
-from relayweb.recording.tables import Tables
-from relayweb.recording.writer import Writer
+from relayweb.recording.store.tables import Tables
+from relayweb.recording.writing import writer as writer_module
+from relayweb.recording.writing.recorder import Line, Recorder
+from relayweb.recording.writing.writer import Writer
 from tests.recording import streams
 
 

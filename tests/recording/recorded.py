@@ -6,8 +6,8 @@ from typing import Any
 
 from django.db import connection
 
-from relayweb.recording.recorder import Line, Recorder
-from relayweb.recording.tables import Tables
+from relayweb.recording.store.tables import Tables
+from relayweb.recording.writing.recorder import Line, Recorder
 from tests.recording.streams import FAILED, OK, Event, answer, chunk, line, request, scope, uid
 
 __all__ = ["FAILED", "OK", "Talk", "answer", "chunk", "record", "request", "scope", "uid"]

@@ -15,13 +15,13 @@ from django.db import connection
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from relayweb.recording import chunks as chunk_reader
-from relayweb.recording.copies import RunRecorder
 from relayweb.recording.models import ChunkBlock, Event, Rewrite, Scope
-from relayweb.recording.rebuilding import Rebuilt
-from relayweb.recording.recorder import Line
-from relayweb.recording.stored import Reader
-from relayweb.recording.tables import Tables
+from relayweb.recording.reading import chunks as chunk_reader
+from relayweb.recording.store.stored import Reader
+from relayweb.recording.store.tables import Tables
+from relayweb.recording.writing.copies import RunRecorder
+from relayweb.recording.writing.rebuilding import Rebuilt
+from relayweb.recording.writing.recorder import Line
 from tests.recording import streams
 
 pytestmark = pytest.mark.django_db(transaction=True)

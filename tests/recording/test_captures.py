@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from relayweb.recording import bodies, queries
+from relayweb.recording.reading import bodies, queries
 from tests.recording.recorded import record
 
 pytestmark = pytest.mark.django_db(transaction=True)

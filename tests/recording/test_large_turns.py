@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from relayweb.recording import queries
-from relayweb.recording.recorder import Line, Recorder
-from relayweb.recording.tables import Tables
+from relayweb.recording.reading import queries
+from relayweb.recording.store.tables import Tables
+from relayweb.recording.writing.recorder import Line, Recorder
 from tests.recording import streams
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adapters.secret_names import is_secret_name
-from relayweb.recording import blocks, encoding
-from relayweb.recording.atof import MAX_DEPTH
-from relayweb.recording.compression import CONTENT
+from relayweb.recording.events.atof import MAX_DEPTH
 from relayweb.recording.models import ChunkBlock, Content, Event, Scope
-from relayweb.recording.recorder import Line
-from relayweb.recording.stored import Reader
+from relayweb.recording.store import blocks, encoding
+from relayweb.recording.store.compression import CONTENT
+from relayweb.recording.store.stored import Reader
+from relayweb.recording.writing.recorder import Line
 from tests.recording import streams
 
 Record = Callable[..., list[Line]]

@@ -30,9 +30,9 @@ with atheris.instrument_imports(include=["adapters", "relayweb"]):
     from relayweb.ingest.otlp.values import BadRequest
     from relayweb.ingest.reading import BodyError, decoder, unpacked
     from relayweb.ingest.tally import pieces
-    from relayweb.recording import atof, masking
-    from relayweb.recording.query_language import QueryError, parse
-    from relayweb.recording.submissions import split
+    from relayweb.recording.events import atof, masking
+    from relayweb.recording.reading.query_language import QueryError, parse
+    from relayweb.recording.writing.submissions import split
     from relayweb.ui.inspect import markdown
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from adapters.intercepts import Rule, RuleSet, preview
 from relayweb.intercepts import transfer
-from relayweb.recording.query_language import QueryError, parse
+from relayweb.recording.reading.query_language import QueryError, parse
 from relayweb.ui.inspect import markdown
 from tests.people import signed_in
 from tests.recording.streams import scope, uid

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from relayweb.recording.writer import writer
+from relayweb.recording.writing.writer import writer
 from relayweb.ui import facets
 from tests.people import signed_in
 from tests.writers import own_writer

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from relayweb.recording import queries
+from relayweb.recording.reading import queries
 from relayweb.ui import compare
 
 

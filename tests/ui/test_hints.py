@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from bench._agent import Agent, lines, uuid7
-from relayweb.recording.writer import writer
+from relayweb.recording.writing.writer import writer
 
 ARGUMENTS: list[tuple[Any, str]] = [
     ({"path": "src/app.py", "lines": 40, "deep": {"x": 1}, "sure": True}, "src/app.py 40"),

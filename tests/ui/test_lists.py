@@ -164,8 +164,10 @@ def test_the_peek_of_a_long_turn_names_its_slowest_attempt_also_where_that_is_no
 
 
 def test_the_list_says_where_a_search_looked_at_less_than_all(viewer, record, monkeypatch):
-    monkeypatch.setattr("relayweb.recording.search.MAX_UNINDEXED", 1)
-    monkeypatch.setattr("relayweb.recording.search_index.reached", lambda: 0)  # however far another test's thread got
+    monkeypatch.setattr("relayweb.recording.reading.search.MAX_UNINDEXED", 1)
+    monkeypatch.setattr(
+        "relayweb.recording.store.search_index.reached", lambda: 0
+    )  # however far another test's thread got
     record("the lazy dogs")
     page = viewer.get("/?q=dogs").content.decode()
     assert "The full-text index is being made" in page and "Ask again in a while." in page

@@ -7,8 +7,8 @@ import json
 import pytest
 from django.db import connection
 
-from relayweb.recording.recorder import Line, Recorder
-from relayweb.recording.tables import Tables
+from relayweb.recording.store.tables import Tables
+from relayweb.recording.writing.recorder import Line, Recorder
 from tests.recording.recorded import Talk, answer
 from tests.recording.streams import mark
 

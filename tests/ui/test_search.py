@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relayweb.recording.query_language import QueryError, parse
+from relayweb.recording.reading.query_language import QueryError, parse
 from relayweb.ui import search
 
 

@@ -7,8 +7,8 @@ from django.test import Client
 from django.urls import reverse
 
 from relayweb.intercepts.models import InterceptConfig
-from relayweb.recording.query_language import FIELDS, parse
-from relayweb.recording.writer import Writer
+from relayweb.recording.reading.query_language import FIELDS, parse
+from relayweb.recording.writing.writer import Writer
 from relayweb.ui import shell
 from relayweb.ui.templatetags.relay import durcell
 from tests.people import signed_in

@@ -7,8 +7,8 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from relayweb.recording import queries, rhythm
 from relayweb.recording.models import Scope
+from relayweb.recording.reading import queries, rhythm
 from relayweb.ui import statistics
 from tests.recording.recorded import FAILED, Talk, answer, chunk
 from tests.recording.streams import mark

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from relayweb.recording.recorder import Line, Recorder
-from relayweb.recording.tables import Tables
+from relayweb.recording.store.tables import Tables
+from relayweb.recording.writing.recorder import Line, Recorder
 from relayweb.ui import formats
 from relayweb.ui.inspect import facts, jsonview, messages
 from tests.recording.recorded import Talk, answer

@@ -17,7 +17,7 @@ from django.urls import reverse
 
 from bench._agent import Agent, lines
 from relayweb.intercepts.models import InterceptConfig
-from relayweb.recording.writer import Writer
+from relayweb.recording.writing.writer import Writer
 from relayweb.ui.inspect import again, fragments, parts
 from tests.recording.recorded import Talk
 from tests.recording.streams import mark

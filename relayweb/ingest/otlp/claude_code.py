@@ -2,7 +2,7 @@
 
 It sends spans only where its beta of tracing is on. Otherwise a turn is what the log records of one `prompt.id` tell:
 each brings a piece, a turn of its own of the same session and turn id, so that they may come in any order (see
-`relayweb.recording.joining`). The first piece, of the prompt, tells no end: the last one's stands for it.
+`relayweb.recording.projection.joining`). The first piece, of the prompt, tells no end: the last one's stands for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from relayweb.ingest.otlp.reading import Reading
 from relayweb.ingest.otlp.spans import Span
 from relayweb.recording.conventions.attributes import parsed, string, without_none
 from relayweb.recording.conventions.chat import Call, tell_usage
-from relayweb.recording.joining import CLAUDE_CODE
+from relayweb.recording.projection.joining import CLAUDE_CODE
 
 _FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 _USED = frozenset(("user_prompt", "tool_input", "input_tokens", "output_tokens", "stop_reason", "ttft_ms"))

@@ -1,7 +1,7 @@
 """Spans as ATOF 0.1 events: a start and an end each, and a mark for each span event.
 
 A span's id is the last half of a scope's UUID, in Relay's exporters as here. Where the whole UUID is not told, the
-first half comes from the trace, so that every copy of a span gets the same one (see `relayweb.recording.copies`).
+first half comes from the trace, so that every copy of a span gets the same one (see `recording.writing.copies`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from relayweb.ingest.otlp import claude_code, dialects, genai, openinference, re
 from relayweb.ingest.otlp.lines import line, mark_line, timestamp
 from relayweb.ingest.otlp.reading import Reading
 from relayweb.ingest.otlp.spans import Span, SpanEvent
-from relayweb.recording.copies import made_uuid, told_by_span
+from relayweb.recording.writing.copies import made_uuid, told_by_span
 
 _VOCABULARIES = (
     *(relay.read, openinference.read, dialects.session, dialects.vercel, dialects.langfuse, dialects.logfire),

@@ -30,7 +30,7 @@ from relayweb.ingest.otlp.values import (
     protobuf_value,
 )
 from relayweb.recording.conventions import genai
-from relayweb.recording.copies import made_uuid, told_by_span
+from relayweb.recording.writing.copies import made_uuid, told_by_span
 
 
 class LogRecord(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from relayweb.recording.atof import shallow
+from relayweb.recording.events.atof import shallow
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ from relayweb.recording.conventions.errors import (
 )
 from relayweb.recording.conventions.requests import RequestFacts, asked_text, provider_of, read_request
 from relayweb.recording.conventions.shapes import ChunkKind, Status, clean, guess_api_mode, known_api_mode
-from relayweb.recording.usage import UNKNOWN, Usage
+from relayweb.recording.conventions.usage import UNKNOWN, Usage
 
 __all__ = [
     "UNKNOWN",

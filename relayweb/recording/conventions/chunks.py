@@ -21,7 +21,7 @@ from relayweb.recording.conventions.shapes import (
     text_or_none,
     usage_object,
 )
-from relayweb.recording.usage import UNKNOWN, Usage, merge, read_usage
+from relayweb.recording.conventions.usage import UNKNOWN, Usage, merge, read_usage
 
 
 class ChunkFacts(msgspec.Struct, frozen=True, gc=False):

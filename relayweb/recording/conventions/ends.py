@@ -29,7 +29,7 @@ from relayweb.recording.conventions.shapes import (
     text_or_none,
     usage_object,
 )
-from relayweb.recording.usage import UNKNOWN, Usage, merge, read_usage
+from relayweb.recording.conventions.usage import UNKNOWN, Usage, merge, read_usage
 
 _LONGEST_OUTCOME = 64  # as its column, which on PostgreSQL takes no more
 

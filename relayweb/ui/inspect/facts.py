@@ -200,7 +200,7 @@ _ROUTE = (
 
 def sections(subject: Subject) -> list[tuple[str, list[Pair]]]:
     """The overview as titled lists of name and value; what is unknown is left out or reads –."""
-    from relayweb.recording import queries
+    from relayweb.recording.reading import queries
 
     node = subject.node
     turn = queries.turn_row(subject.turn)

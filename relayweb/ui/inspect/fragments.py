@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from relayweb.intercepts.models import Revision
-from relayweb.recording import bodies
+from relayweb.recording.reading import bodies
 from relayweb.ui import formats
 from relayweb.ui.inspect import again, facts, jsonview, messages, pipeline, streams, transcript
 from relayweb.ui.inspect.subject import Subject

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from relayweb.recording.rhythm import stall_us
+from relayweb.recording.reading.rhythm import stall_us
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from relayweb.live.frames import CALL_PREFIX
-from relayweb.recording import bodies, queries, rows
 from relayweb.recording.models import Scope
+from relayweb.recording.reading import bodies, queries, rows
 from relayweb.ui.inspect import jsonview
 
 Node = dict[str, Any]

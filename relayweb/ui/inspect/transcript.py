@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from relayweb.recording import bodies, queries, stored
+from relayweb.recording.reading import bodies, queries
+from relayweb.recording.store import stored
 from relayweb.ui.inspect import facts, jsonview, messages
 from relayweb.ui.inspect.messages import Message
 

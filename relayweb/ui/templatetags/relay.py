@@ -14,7 +14,7 @@ from django.templatetags.static import static
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
-from relayweb.recording.query_language import FIELDS
+from relayweb.recording.reading.query_language import FIELDS
 from relayweb.ui import formats
 
 register = template.Library()

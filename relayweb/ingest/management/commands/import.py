@@ -6,7 +6,7 @@ from typing import Any
 
 from relayweb import commands
 from relayweb.ingest import files
-from relayweb.recording.writer import writer
+from relayweb.recording.writing.writer import writer
 
 
 class Command(commands.Command):

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 from relayweb import commands
 from relayweb.intercepts import transfer
 from relayweb.intercepts.models import InterceptConfig, Value
-from relayweb.recording.query_language import QueryError
+from relayweb.recording.reading.query_language import QueryError
 
 
 class Command(commands.Command):

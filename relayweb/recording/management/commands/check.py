@@ -7,7 +7,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.core.management.commands import check
 
 from relayweb import commands
-from relayweb.recording import integrity
+from relayweb.recording.upkeep import integrity
 
 
 class Command(check.Command):

@@ -11,8 +11,9 @@ from django.core.management.base import CommandError
 from django.db import connection
 
 from relayweb import commands
-from relayweb.recording import queries, retention
-from relayweb.recording.query_language import QueryError
+from relayweb.recording.reading import queries
+from relayweb.recording.reading.query_language import QueryError
+from relayweb.recording.upkeep import retention
 
 _AGE = re.compile(r"(\d+)\s*([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}

@@ -7,9 +7,9 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from relayweb import commands
-from relayweb.recording import pricing
-from relayweb.recording.query_language import Compare, QueryError, parse
-from relayweb.recording.repricing import reprice
+from relayweb.recording.conventions import pricing
+from relayweb.recording.reading.query_language import Compare, QueryError, parse
+from relayweb.recording.upkeep.repricing import reprice
 
 
 class Command(commands.Command):

@@ -1,0 +1,1 @@
+"""One ATOF event: read, checked, masked."""

@@ -1,0 +1,1 @@
+"""What pages, API and exports ask the record."""

@@ -1,0 +1,1 @@
+"""What is done to a record afterwards: prune, check, reprice."""
