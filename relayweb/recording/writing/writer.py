@@ -66,8 +66,9 @@ class Writer:
             if self._thread is not None and self._thread.is_alive():
                 return
             # Parsed events held in queues made full collections stall the event loop for 100 ms; frozen, 13 ms.
-            gc.collect()
-            gc.freeze()
+            if not gc.get_freeze_count():  # once: what is frozen is never collected
+                gc.collect()
+                gc.freeze()
             gc.set_threshold(20_000, 5, 10)
             self._closing = False
             self._thread = threading.Thread(target=self._run, name="relayweb-writer", daemon=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -356,3 +357,12 @@ def test_a_telling_that_fails_harms_no_sender_and_is_tried_again(
     monkeypatch.setattr(Retelling, "tell", tell)
     recording.close()
     assert not list(integrity.problems()) and not Unsettled.objects.exists()
+
+
+def test_a_writer_that_starts_again_freezes_nothing_more(recording: Writer) -> None:
+    recording.submit_sync(ndjson(streams.mark("one", None, 1)))
+    before = gc.get_freeze_count()
+    kept = [[at] for at in range(5_000)]
+    recording.close()
+    recording.start()
+    assert 0 < gc.get_freeze_count() <= before and len(kept) == 5_000
