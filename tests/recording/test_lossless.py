@@ -55,6 +55,17 @@ def test_messages_come_back_byte_for_byte(record: Record) -> None:
     assert texts() == lines
 
 
+def test_what_python_writes_with_spaces_and_escapes_comes_back_each_time(record: Record) -> None:
+    said = {"messages": [{"role": "user", "content": f"café {i} " * 80} for i in range(3)], "note": "é" * 600}
+    starts = [
+        streams.scope("start", streams.uid(), None, i, category="llm", data=said, metadata={"who": who})
+        for i, who in enumerate(("José", "Ann", "José", "Bob"))
+    ]
+    for some in (starts[:1], starts[1:2], starts[2:]):  # what one batch brings, the next one refers to
+        record(*[json.dumps(start).encode() for start in some])
+    assert values() == starts
+
+
 @pytest.mark.parametrize(
     "text",
     [

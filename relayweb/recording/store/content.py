@@ -114,7 +114,7 @@ class Store:
 
     def pack(self, event: Parsed) -> Packed:
         """Split and mask one event, the last one parsed. Nothing is remembered of a text that needs masking."""
-        before = len(self._unnumbered)
+        before, aliases = len(self._unnumbered), len(self._aliases)
         line = event.line
         loose_data = event.envelope.name in masking.FAILURE_MARKS
         self._list, self._tools, self._stray = None, None, False
@@ -135,6 +135,7 @@ class Store:
             if masked != line:
                 for digest in list(self._unnumbered)[before:]:
                     del self._unnumbered[digest]
+                del self._aliases[aliases:]
                 self._same = self._list = None
                 packed = self._pack(masked, parse(masked).envelope, loose_data)
                 packed.masked = masked.count(_MASK) != line.count(_MASK) or load(masked) != load(line)

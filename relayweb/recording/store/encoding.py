@@ -59,9 +59,15 @@ _ZSTD, PARENT, ROOT, SURROGATES = 1, 2, 4, 8
 def encode(
     text: bytes, refs: Sequence[int], compress: Callable[[bytes], bytes], head: int = 0, tail: bytes = b""
 ) -> bytes:
-    """A body: one byte of flags, binary uuids, then the number of references, the references and the text."""
+    """A body: one byte of flags, binary uuids, then the number of references, the references and the text.
+
+    Raises:
+        ValueError: a reference to a content without a number; what is written so cannot be read.
+    """
     payload = b"\0" + text
     if refs:
+        if 0 in refs:
+            raise ValueError("a content has no number")
         numbers = bytearray()
         write_varint(numbers, len(refs))
         write_deltas(numbers, refs)
