@@ -12,17 +12,19 @@ PIP     = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet
 run: $(VENV)/.installed
 	@exec $(VENV)/bin/relayweb serve --host $(HOST) --port $(PORT) $(ARGS)
 
+SPREAD = --numprocesses auto --dist loadfile --no-loadscope-reorder
+
 # Files spread over the cores; the pages after them, because Playwright's event loop leaves none to asyncio's tests.
 test: system lint
-	$(VENV)/bin/python -X dev -m pytest --quiet --numprocesses auto --dist loadfile -m "not browser" $(ARGS)
-	$(VENV)/bin/python -X dev -m pytest --quiet --numprocesses auto --dist loadfile -m browser $(ARGS)
+	$(VENV)/bin/python -X dev -m pytest --quiet $(SPREAD) -m "not browser" $(ARGS)
+	$(VENV)/bin/python -X dev -m pytest --quiet $(SPREAD) -m browser $(ARGS)
 	@$(MAKE) --no-print-directory test-postgres
 	@$(MAKE) --no-print-directory test-pair PAIR_TESTS="$(PAIR_SOME)"
 
 # Tests of what speaks to the database on a PostgreSQL of their own; POSTGRES_TESTS names others, such as tests/ingest.
 POSTGRES_TESTS ?= tests/recording tests/gateway tests/api tests/ingest/test_doors.py tests/ingest/test_export.py
 test-postgres: system $(VENV)/.installed-dev
-	$(VENV)/bin/python -m tests.scale.engines $(VENV)/bin/python -m pytest --quiet --numprocesses auto --dist loadfile $(POSTGRES_TESTS)
+	$(VENV)/bin/python -m tests.scale.engines $(VENV)/bin/python -m pytest --quiet $(SPREAD) $(POSTGRES_TESTS)
 
 # Tests of whole journeys, served by two processes on PostgreSQL and Redis behind a proxy that takes them in turn.
 PAIR_SOME = tests/browser/test_pair.py tests/browser/test_first_minute.py tests/gateway/test_served_record.py

@@ -18,7 +18,13 @@ settings.register_profile("relayweb", deadline=None, suppress_health_check=[Heal
 settings.load_profile("relayweb")
 
 
+_LONG = {"scale", "journeys", "test_canary.py"}
+"""Folders and files that start servers and wait for minutes."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # What takes long comes first, so that no process is left alone with it at the end.
+    items.sort(key=lambda item: _LONG.isdisjoint(item.path.parts))
     # From its first use on Playwright keeps an event loop running, beside which no test of asyncio can run one.
     items.sort(key=lambda item: "chromium" in getattr(item, "fixturenames", ()))
 
