@@ -12,7 +12,8 @@ PIP     = $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet
 run: $(VENV)/.installed
 	@exec $(VENV)/bin/relayweb serve --host $(HOST) --port $(PORT) $(ARGS)
 
-SPREAD = --numprocesses auto --dist loadfile --no-loadscope-reorder
+# One process more than cores: many tests wait for a server.
+SPREAD = --numprocesses $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile --no-loadscope-reorder
 
 # Files spread over the cores; the pages after them, because Playwright's event loop leaves none to asyncio's tests.
 test: system lint
