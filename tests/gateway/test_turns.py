@@ -202,10 +202,11 @@ async def test_a_call_that_is_given_up_late_does_not_undo_a_later_answer() -> No
     two = begin(registry, "another question", turn_id="t", session_id="s")
     assert two.turn is one.turn and two is not one
     registry.answered(two, DONE, "a")
-    async with asyncio.timeout(60):
-        while not one.turn.ended:
-            await asyncio.sleep(0.05)
-    assert one.turn.outcome == "success"
+    for _ in range(1_000):
+        if one.turn.ended:
+            break
+        await asyncio.sleep(0.05)
+    assert one.turn.ended and one.turn.outcome == "success"
     await registry.close()
 
 
