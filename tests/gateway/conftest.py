@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
+from relayweb.gateway.app import Gateway as Application
+from relayweb.gateway.upstreams import Target
 from tests.gateway.provider import Provider
 from tests.paired import Site
 
@@ -17,6 +19,19 @@ def provider() -> Iterator[Provider]:
     provider = Provider()
     yield provider
     provider.close()
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[Application]:
+    """The application itself, in the test's event loop."""
+    application = Application()
+    yield application
+    await application.close()
+
+
+@pytest.fixture
+def target(provider: Provider) -> Target:
+    return Target("mock", provider.url, "chat_completions")
 
 
 class Gateway(Site):

@@ -20,13 +20,6 @@ TIMES = 20  # some were taken for streams that end
 
 
 @pytest.fixture
-async def gateway() -> Any:
-    gateway = Gateway()
-    yield gateway
-    await gateway.close()
-
-
-@pytest.fixture
 def passing() -> Iterator[None]:
     async def intercept(_name: str, request: Any, _context: Any, proceed: Any) -> Any:
         async def chunks() -> Any:

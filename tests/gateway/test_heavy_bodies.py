@@ -82,18 +82,6 @@ STREAMS = {
 PACE = 65_536
 
 
-@pytest.fixture
-async def gateway() -> Any:
-    gateway = Gateway()
-    yield gateway
-    await gateway.close()
-
-
-@pytest.fixture
-def target(provider: Provider) -> Target:
-    return Target("mock", provider.url, "chat_completions")
-
-
 class Watch:
     """How long the event loop was held at a time, in its own CPU."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -74,13 +73,6 @@ def raw() -> Iterator[Raw]:
     raw = Raw()
     yield raw
     raw.close()
-
-
-@pytest.fixture
-async def gateway() -> Any:
-    gateway = Gateway()
-    yield gateway
-    await gateway.close()
 
 
 @pytest.mark.parametrize("by_proxy", [False, True])

@@ -34,18 +34,6 @@ BODY = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "
 STREAM = {"content-type": "text/event-stream"}
 
 
-@pytest.fixture
-async def gateway() -> Any:
-    gateway = Gateway()
-    yield gateway
-    await gateway.close()
-
-
-@pytest.fixture
-def target(provider: Provider) -> Target:
-    return Target("mock", provider.url, "chat_completions")
-
-
 class Broken:
     """Stands for the core's stream: breaks, or stands still, after some chunks."""
 

@@ -31,18 +31,6 @@ UNREAD = {
 }
 
 
-@pytest.fixture
-async def gateway() -> Any:
-    gateway = Gateway()
-    yield gateway
-    await gateway.close()
-
-
-@pytest.fixture
-def target(provider: Provider) -> Target:
-    return Target("mock", provider.url, "chat_completions")
-
-
 @contextmanager
 def in_force(**rule: Any) -> Iterator[None]:
     before = intercepts.swap(intercepts.RuleSet.parse([{"key": "guard", **rule}]))
