@@ -54,6 +54,15 @@ class Logical(msgspec.Struct, array_like=True, gc=False):
     open: int = 0
 
 
+class State(msgspec.Struct, array_like=True, gc=False):
+    """What a row keeps in `state`."""
+
+    home: Home | None = None
+    logical: Logical | None = None
+    marks: int = 0
+    """Chunk marks under it that `chunk_count` does not count. Nothing else tells that they were there."""
+
+
 class Node(msgspec.Struct, eq=False, gc=False):
     """One row of `Scope`, and what else the projection knows while it is in memory.
 
@@ -144,6 +153,7 @@ class Node(msgspec.Struct, eq=False, gc=False):
     request_key: tuple[bytes, str] | None = None
     """An attempt without a logical call: what it shares with others of the same call."""
     own_rewrites: int = 0
+    marks: int = 0
     saved: Row | None = None
     """Its row as it is on record."""
     saved_last_us: int = 0
@@ -172,7 +182,8 @@ class Node(msgspec.Struct, eq=False, gc=False):
         node = cls(*row)
         node.saved = tuple(row)
         if node.state:
-            node.home_state, node.logical_state = _read_state(node.state)
+            state = _read_state(node.state)
+            node.home_state, node.logical_state, node.marks = state.home, state.logical, state.marks
         if node.home_state is not None:
             node.told_session, node.told_turn, node.told = node.home_state.own_session, node.turn_id, True
             if node.role == "turn" and node.told_session is not None and node.turn_id is not None:
@@ -194,8 +205,8 @@ class Node(msgspec.Struct, eq=False, gc=False):
             self.home_state.rewrites = self.own_rewrites
         else:
             self.rewrites = self.own_rewrites or None
-        if self.home_state is not None or self.logical_state is not None:
-            self.state = _write((self.home_state, self.logical_state))
+        if self.home_state is not None or self.logical_state is not None or self.marks:
+            self.state = _write((self.home_state, self.logical_state, self.marks))
         else:
             self.state = None
         before, self.saved, self.saved_last_us = self.saved, msgspec.structs.astuple(self)[:_COLUMNS], self.last_us
@@ -215,7 +226,7 @@ class Node(msgspec.Struct, eq=False, gc=False):
 
 
 _write = msgspec.msgpack.Encoder().encode
-_read_state = msgspec.msgpack.Decoder(tuple[Home | None, Logical | None]).decode
+_read_state = msgspec.msgpack.Decoder(State).decode
 
 
 _COLUMNS = len(SCOPE_COLUMNS)

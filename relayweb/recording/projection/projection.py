@@ -321,11 +321,13 @@ class Projection(Linking):
 
     # Chunks
 
-    def chunk(self, scope: Node, told: Stream | None, first_us: int | None, count: int) -> None:
-        """What the chunks of an attempt come to, after some more of them."""
+    def chunk(self, scope: Node, told: Stream | None, first_us: int | None, count: int, marks: int) -> None:
+        """What the chunks of an attempt come to, after some more of them: `count` chunks, told by `marks` marks."""
         scope.stream = told
+        scope.marks = marks
         if scope.role == "attempt":
             scope.chunk_count = count
+            scope.marks -= count
         scope.first_chunk_us = first_us
         self.unsettle(scope)
 

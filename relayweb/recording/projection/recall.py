@@ -140,7 +140,7 @@ class Recall(Projection):
         if chunks.conflict:
             node.flag(FLAG.CONFLICT)
         self.touch(node, max(chunks.seq, node.seq), chunks.last_us, chunks.arrived_us)
-        self.chunk(node, chunks.stream, chunks.first_us, chunks.count)
+        self.chunk(node, chunks.stream, chunks.first_us, chunks.count, len(chunks.seen))
 
     def revive(self, node: Node) -> None:
         """What a scope read from the database does not hold in its columns."""

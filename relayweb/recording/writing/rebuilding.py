@@ -20,7 +20,7 @@ Difference = tuple[str, bytes, str]
 _TABLES = {"recording_scope": Scope, "recording_rewrite": Rewrite}
 _BY_ARRIVAL = frozenset(("seq", "arrived_us", "state"))
 _SLICE = 200
-_decode = msgspec.msgpack.Decoder(tuple[list[Any] | None, list[Any] | None]).decode
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
 _SHARED = 10  # of a home's state, whether several processes were seen to share it: depends on when
 
 Progress = Callable[[int], None]
@@ -112,8 +112,7 @@ class Rebuilt:
                 if column not in _BY_ARRIVAL and one != other
             ]
             if not found and "state" in columns:
-                one, other = (_state(values[columns.index("state")]) for values in (here, there))
-                found = ["what the writer keeps with it"] if one != other else []
+                found = _states_differ(*(values[columns.index("state")] for values in (here, there)))
             if found:
                 yield here[0], (f"a {what} is not what its events say", "; ".join(found))
 
@@ -163,17 +162,23 @@ class Rebuilt:
             yield from rows
 
 
-def _state(body: Any) -> Any:
-    """A row's state without what depends on when things came."""
+def _states_differ(here: Any, there: Any) -> list[str]:
+    (one, marks), (other, marks_there) = _state(here), _state(there)
+    found = ["what the writer keeps with it"] if one != other else []
+    if marks and marks != marks_there:  # rows of before this was counted have none
+        found.append(f"marks of its chunks are {marks}, not {marks_there}")
+    return found
+
+
+def _state(body: Any) -> tuple[Any, int]:
+    """A row's state without what depends on when things came, and how many marks it counts."""
     if body is None:
-        return None
+        return [None, None], 0
     try:
-        home, call = _decode(bytes(body))
-    except msgspec.MsgspecError:
-        return body
-    if home is not None:
-        home[_SHARED:] = []
-    return home, call
+        home, call, *marks = _decode(bytes(body))
+        return [home and home[:_SHARED], call], marks[0] if marks else 0
+    except (msgspec.MsgspecError, ValueError, TypeError):
+        return body, 0
 
 
 def _short(value: Any) -> str:

@@ -164,6 +164,22 @@ def test_what_is_lost_of_the_log_is_found_and_what_remains_is_not_touched(stream
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="FTS5 is SQLite's")
+@pytest.mark.parametrize("under", ["attempt", "tool"])
+@pytest.mark.parametrize("name", ["relay.chunks", "llm.chunk"])
+def test_a_block_of_chunks_that_is_gone_whole_is_missed(name: str, under: str) -> None:
+    talk = Talk()
+    scope = talk.attempt(talk.call()) if under == "attempt" else talk.tool("bash")
+    for index in range(2):
+        data = {"first": index, "chunks": [{"choices": []}]} if name == "relay.chunks" else {"chunk_index": index}
+        talk.add(streams.mark(name, scope, 60, data))
+        talk.record()
+    assert not problems()
+    assert execute("DELETE FROM recording_chunkblock WHERE id = (SELECT min(id) FROM recording_chunkblock)") == 1
+    assert [kind for kind, _ in problems()][0] == "a scope is not what its events say"
+    call("check", "--repair")
+    assert not problems()
+
+
 def test_a_word_index_that_cannot_be_read_is_made_anew(stream: dict[str, Any]) -> None:
     while search_index.catch_up():
         pass
