@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -20,9 +20,25 @@ class ToolCall(msgspec.Struct, frozen=True, gc=False):
     server: bool = False
 
 
+_ANSWERS = frozenset(("choices", "candidates", "output", "content", "usageMetadata", "usage"))
+
+
+def _gemini_array(data: Sequence[Json]) -> Mapping[str, Json]:
+    """Gemini's stream without `alt=sse`, which is one array: the last object, with the candidates of all."""
+    pieces = [as_map(piece) for piece in data]
+    if not pieces or not all("candidates" in piece or "usageMetadata" in piece for piece in pieces):
+        return {}
+    return {**pieces[-1], "candidates": [found for piece in pieces for found in as_list(piece.get("candidates"))]}
+
+
 def unwrap(data: Json) -> Mapping[str, Json]:
     """The provider's body inside what integrations put around it (LangChain's serialised messages)."""
+    if isinstance(data, (list, tuple)):
+        return _gemini_array(data)
     body = as_map(data)
+    inside = body.get("response", body.get("result"))
+    if isinstance(inside, Mapping) and _ANSWERS.isdisjoint(body) and not _ANSWERS.isdisjoint(inside):
+        return inside  # Gemini's Code Assist, Cloudflare
     wrapped = body.get("__nemo_relay_integrations_langchain_model_response")
     if isinstance(wrapped, Mapping):
         message = next(iter(as_list(wrapped.get("messages"))), None)
@@ -119,6 +135,11 @@ _CUT = (None, "length", "max_tokens")
 """Reasons to stop, in the middle of a tool call if there is one."""
 
 
+_RUN_BY_THE_APP = ("computer_call", "local_shell_call", "shell_call", "apply_patch_call")
+_GIVEN = ("arguments", "action", "operation", "queries", "code")
+"""Where calls of OpenAI's own tools keep what they were given."""
+
+
 def _tool_calls(body: Mapping[str, Json]) -> Iterator[ToolCall]:
     messages = _spoken(body)
     choices = [choice for choice in map(as_map, as_list(body.get("choices"))) if "finish_reason" in choice]
@@ -126,11 +147,13 @@ def _tool_calls(body: Mapping[str, Json]) -> Iterator[ToolCall]:
     for message in messages:
         if legacy := as_map(message.get("function_call")):
             yield _call(None, legacy.get("name"), legacy.get("arguments"), cut=cut)
-        for block in as_list(message.get("content")):
+        blocks = as_list(message.get("content"))
+        for place, block in enumerate(blocks, 1):
             if used := as_map(as_map(block).get("toolUse")):
-                yield _call(used.get("toolUseId"), used.get("name"), used.get("input"))
+                broken = body.get("stopReason") == "max_tokens" and place == len(blocks)
+                yield _call(used.get("toolUseId"), used.get("name"), used.get("input"), cut=broken)
     for part in _gemini_parts(body):
-        if called := as_map(part.get("functionCall")):
+        if called := as_map(part.get("functionCall") or part.get("function_call")):
             yield _call(called.get("id"), called.get("name"), called.get("args"))
     for message in (*messages, body):
         for call in as_list(message.get("tool_calls")):
@@ -154,10 +177,19 @@ def _tool_calls(body: Mapping[str, Json]) -> Iterator[ToolCall]:
             given, cut = item.get("arguments", item.get("input")), item.get("status") in ("in_progress", "incomplete")
             yield _call(item.get("call_id"), item.get("name"), given, custom=kind == "custom_tool_call", cut=cut)
         elif isinstance(kind, str) and kind.endswith("_call"):
-            yield _call(item.get("id"), item.get("name") or kind, item.get("arguments"), server=True)
+            given = next((item[name] for name in _GIVEN if item.get(name) is not None), None)
+            app, code = kind in _RUN_BY_THE_APP, "arguments" not in item
+            id, name = item.get("call_id" if app else "id"), item.get("name") or kind
+            yield _call(id, name, given, server=not app, custom=code)
 
 
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking", "tool_plan")
+
+
+def thought_text(part: Json) -> str:
+    """The thoughts in a part of a message: Mistral's are parts again."""
+    thinking = as_map(part).get("thinking")
+    return thinking if isinstance(thinking, str) else content_text(thinking)
 
 
 def answer_texts(body: Json) -> tuple[str, str]:
@@ -166,19 +198,23 @@ def answer_texts(body: Json) -> tuple[str, str]:
     said: list[str] = []
     thought: list[str] = []
     for message in _spoken(body):
-        said.append(content_text(message.get("content")) or as_text(message.get("refusal")))
+        spoken = as_text(as_map(message.get("audio")).get("transcript"))
+        said.append(content_text(message.get("content")) or as_text(message.get("refusal")) or spoken)
         thought.append(next((as_text(message[k]) for k in _THOUGHTS if message.get(k)), ""))
         for block in as_list(message.get("content")):
             told = as_map(as_map(block).get("reasoningContent"))
-            thought.append(as_text(as_map(told.get("reasoningText")).get("text")))
+            thought.append(as_text(as_map(told.get("reasoningText")).get("text")) or thought_text(block))
     said += [as_text(as_map(choice).get("text")) for choice in as_list(body.get("choices"))]
     said += [as_text(as_map(result).get("generated_text")) for result in as_list(body.get("results"))]
     said += [as_text(body.get("text")), as_text(body.get("response"))]
     for part in map(as_map, (*as_list(body.get("content")), *as_list(body.get("output")))):
+        kind = part.get("type")
+        if isinstance(kind, str) and kind.endswith("_result"):  # what a tool of the provider gave
+            continue
         inner = [part, *map(as_map, (*as_list(part.get("content")), *as_list(part.get("summary"))))]
-        reasoning = part.get("type") in ("thinking", "reasoning")
         for block in inner:
-            (thought if reasoning else said).append(as_text(block.get("thinking") or block.get("text")))
+            text = as_text(block.get("thinking") or block.get("text") or block.get("refusal"))
+            (thought if kind in ("thinking", "reasoning") else said).append(text)
     if isinstance(body.get("content"), str):
         said.append(body["content"])
     for part in _gemini_parts(body):

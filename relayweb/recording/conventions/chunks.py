@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from adapters.marks import UNREADABLE_CHUNK
-from relayweb.recording.conventions.answers import finish_reason, tool_input
+from relayweb.recording.conventions.answers import finish_reason, thought_text, tool_input
 from relayweb.recording.conventions.errors import ErrorFacts, error_object
 from relayweb.recording.conventions.shapes import (
     ANTHROPIC,
@@ -84,7 +84,10 @@ def _chat_delta(choices: Sequence[Json]) -> tuple[ChunkKind, str]:
             as_text(delta.get("refusal")),
             as_text(as_map(choice).get("text")),
         ]
+        if "audio" in delta:
+            parts["text"].append(as_text(as_map(delta["audio"]).get("transcript")))
         parts["reasoning"].append(as_text(delta.get("reasoning_content") or delta.get("reasoning")))
+        parts["reasoning"] += map(thought_text, as_list(delta.get("content")))
         for call in (*as_list(delta.get("tool_calls")), delta.get("function_call")):
             function = as_map(as_map(call).get("function") or call)
             custom = as_map(as_map(call).get("custom"))
@@ -128,10 +131,12 @@ def chunk_content(api_mode: Json, chunk: Json) -> tuple[ChunkKind, str]:
         return "other", ""
     if isinstance(chunk.get("candidates"), (list, tuple)):
         parts = [as_map(p) for c in chunk["candidates"] for p in as_list(as_map(as_map(c).get("content")).get("parts"))]
-        spoken = "".join(as_text(p.get("text")) for p in parts)
-        if any("functionCall" in p for p in parts):
-            return "tool", ""
-        return ("reasoning" if any(p.get("thought") for p in parts) else "text" if spoken else "other"), spoken
+        called = [as_map(p.get("functionCall") or p.get("function_call")) for p in parts]
+        if any(called):
+            return "tool", "".join(tool_input(call.get("args")) for call in called)
+        spoken = "".join(as_text(p.get("text")) for p in parts if not p.get("thought"))
+        thought = "".join(as_text(p.get("text")) for p in parts if p.get("thought"))
+        return ("text", spoken) if spoken else ("reasoning", thought) if thought else ("other", "")
     if isinstance(chunk.get("contentBlockDelta"), Mapping):
         return _bedrock_delta(as_map(chunk["contentBlockDelta"].get("delta")))
     message = as_map(chunk.get("message") or as_map(chunk.get("delta")).get("message"))
@@ -153,10 +158,10 @@ def _message_delta(message: Mapping[str, Json], chunk: Mapping[str, Json]) -> tu
     calls = message.get("tool_calls")
     if calls:
         first = as_map(next(iter(as_list(calls)), calls))
-        return "tool", as_text(as_map(first.get("function")).get("arguments"))
-    if thought := message.get("thinking") or message.get("tool_plan"):
-        return "reasoning", as_text(thought)
+        return "tool", tool_input(as_map(first.get("function")).get("arguments"))
     content = message.get("content", chunk.get("response"))
+    if thought := message.get("thinking") or message.get("tool_plan") or as_map(content).get("thinking"):
+        return "reasoning", as_text(thought)
     said = as_text(as_map(content).get("text")) or content_text(content)
     return ("text" if said else "other"), said
 

@@ -104,6 +104,7 @@ def _read_answer(
         flags.append("unfinished")
     if any(not call.complete for call in tool_calls(body)):
         flags.append("incomplete_tool_call")
+    models = (*(body.get(name) for name in ("model", "modelVersion", "model_version")), annotated.get("model"))
     return msgspec.structs.replace(
         end,
         status=status,
@@ -111,7 +112,7 @@ def _read_answer(
         usage=usage,
         finish_reason=finish,
         api_mode=mode,
-        model=text_or_none(body.get("model") or body.get("modelVersion") or annotated.get("model")),
+        model=next(filter(None, map(text_or_none, models)), None),
         cost_usd=_cost(annotated) if _cost(annotated) is not None else _cost(body),
         flags=tuple(flags),
     )
@@ -153,9 +154,11 @@ def settle(
     flags = list(end.flags) if end else []
     status: Status = end.status if end else "running"
     error = better_error(better_error(failed, stream.error), end.error if end else None)
-    if status == "ok" and (stream.error is not None or failed is not None):
-        status = "failed"  # an error event inside a stream that Relay saw end well
     end_finish = end.finish_reason if end else None
+    if status == "ok" and (
+        stream.error is not None or failed is not None or (end_finish or stream.finish_reason or "").lower() == "error"
+    ):
+        status = "failed"  # an error event inside a stream that Relay saw end well
     if finish_reasons_differ(end_finish, stream.finish_reason):
         flags.append("finish_reason_mismatch")
     usage = end.usage if end and end.usage.known else UNKNOWN

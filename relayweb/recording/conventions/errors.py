@@ -53,12 +53,17 @@ def error_object(body: Json) -> ErrorFacts | None:
     if not error and kind == "error":
         error = {k: body.get(k) for k in ("code", "message", "status", "status_code")}
     if not error:
-        choice_errors = (as_map(c).get("error") for c in as_list(body.get("choices")))
-        error = next((e for e in choice_errors if e), None)
+        inside = (*as_list(body.get("choices")), body.get("delta") if "delta" in body else None)
+        error = next(filter(None, (as_map(c).get("error") for c in inside)), None)
     if not error:
         error = _bare_error(body)
     if isinstance(error, str):
-        return ErrorFacts(type=text_or_none(body.get("error_type")), message=text_or_none(error, _MESSAGE))
+        kind = text_or_none(body.get("error_type")) or text_or_none(body.get("code"))
+        return ErrorFacts(type=kind, message=text_or_none(error, _MESSAGE))
+    if error is True or (isinstance(error, int) and http_status(error)):  # said beside it
+        error = {**body, "status_code": body.get("status_code") or (None if error is True else error)}
+    elif isinstance(error, (list, tuple)):
+        error = error[0] if isinstance(error[0], Mapping) else {"message": error[0]}
     if not error or not isinstance(error, Mapping):
         return None
     code = error.get("code")

@@ -33,11 +33,15 @@ class RequestFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 def _user_text(message: Json) -> str:
+    if isinstance(message, str):  # a prompt of several
+        return message
     message = as_map(message)
-    inner = message.get("data") if message.get("type") == "human" else None  # LangChain's serialisation
-    if isinstance(inner, Mapping):
-        return content_text(inner.get("content"))
-    if message.get("role") not in ("user", "human"):
+    by = message.get("role") or message.get("type") or ("user" if "parts" in message else None)  # Gemini's default
+    for wrapper in ("kwargs", "data"):  # LangChain's serialisations
+        if isinstance(message.get(wrapper), Mapping):
+            message = message[wrapper]
+            by = message.get("type") or by
+    if by not in ("user", "human"):
         return ""
     return content_text(message.get("content", message.get("parts")))
 
@@ -45,6 +49,8 @@ def _user_text(message: Json) -> str:
 def asked_text(body: Json) -> str | None:
     """The first words of the last thing a user said in a request body."""
     messages = messages_of(as_map(body))
+    if isinstance(messages, (list, tuple)) and len(messages) == 1 and isinstance(messages[0], (list, tuple)):
+        messages = messages[0]  # LangChain's batch of one
     text = (
         messages if isinstance(messages, str) else next(filter(None, map(_user_text, reversed(as_list(messages)))), "")
     )
@@ -75,17 +81,33 @@ def read_request(
     """What a request is: the start event's `data.content`, beside the event's own name, metadata and profile."""
     body, profile = as_map(content), as_map(profile)
     annotated = as_map(profile.get("annotated_request"))
-    model = next((m for m in (body.get("model"), profile.get("model_name"), annotated.get("model")) if m), None)
+    models = (body.get("model"), body.get("modelId"), profile.get("model_name"), annotated.get("model"))
     stream = body.get("stream")
     if not isinstance(stream, bool):
         stream = True if "streaming" in as_list(attributes) else None
     messages = messages_of(body)
     return RequestFacts(
-        model=text_or_none(model),
+        model=next(filter(None, map(text_or_none, models)), None),
         provider=provider_of(name, metadata),
         api_mode=guess_api_mode(api_mode, name=name, content=body, metadata=metadata, profile=profile),
         streaming=stream,
         asked=asked_text(body) or asked_text(annotated),
-        message_count=len(messages) if isinstance(messages, (list, tuple)) else None if messages is None else 1,
-        tool_count=len(body["tools"]) if isinstance(body.get("tools"), (list, tuple)) else None,
+        message_count=_message_count(messages),
+        tool_count=_tool_count(body),
     )
+
+
+def _message_count(messages: Json) -> int | None:
+    if isinstance(messages, (list, tuple)):
+        return None if messages and isinstance(messages[0], int) else len(messages)  # a prompt in tokens
+    return None if messages is None else 1
+
+
+def _tool_count(body: Mapping[str, Json]) -> int | None:
+    tools = body.get("tools")
+    if tools is None and "toolConfig" in body:
+        tools = as_map(body["toolConfig"]).get("tools")
+    if not isinstance(tools, (list, tuple)):
+        return None
+    names = ("functionDeclarations", "function_declarations")  # Gemini lists several functions in one tool
+    return sum(max(1, *(len(as_list(as_map(tool).get(name))) for name in names)) for tool in tools)

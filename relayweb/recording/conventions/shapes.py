@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -91,34 +92,60 @@ def guess_api_mode(
         api = as_map(as_map(as_map(profile).get(annotated)).get("api_specific")).get("api")
         if known_api_mode(api):
             return known_api_mode(api)
-    return known_api_mode(name) or _api_mode_by_shape(as_map(content))
+    return known_api_mode(name) or _api_mode_by_shape(as_map(content), name)
 
 
-def _api_mode_by_shape(body: Mapping[str, Json]) -> str | None:
+_BEDROCK = frozenset(("modelId", "inferenceConfig", "toolConfig", "additionalModelRequestFields"))
+_NO_ANSWER = re.compile(r"embed|moderat|rerank|speech|transcri|image", re.IGNORECASE)
+"""Names of operations whose `input` is no conversation."""
+_ANTHROPIC_BLOCKS = frozenset(
+    ("tool_use", "tool_result", "document", "search_result", "thinking", "redacted_thinking", "server_tool_use")
+)
+
+
+def _api_mode_by_shape(body: Mapping[str, Json], name: Json = None) -> str | None:
     if "contents" in body or "candidates" in body:
         return GEMINI
     if "choices" in body:
         return CHAT
     if body.get("type") == "message" or ("stop_reason" in body and "content" in body):
         return ANTHROPIC
-    if body.get("object") == "response" or ("input" in body and "messages" not in body):
+    if body.get("object") == "response":
         return RESPONSES
-    if "messages" in body:
+    if "input" in body and "messages" not in body:
+        return None if isinstance(name, str) and _NO_ANSWER.search(name) else RESPONSES
+    if "messages" in body and _BEDROCK.isdisjoint(body):
         blocks = [b for m in as_list(body["messages"])[:8] for b in as_list(as_map(m).get("content"))]
-        anthropic = "system" in body or any(as_map(b).get("type") in ("tool_use", "tool_result") for b in blocks)
+        anthropic = "system" in body or any(_is_anthropic(as_map(b)) for b in blocks)
         return ANTHROPIC if anthropic or "anthropic_version" in body else CHAT
     return None
 
 
+def _is_anthropic(block: Mapping[str, Json]) -> bool:
+    kind = block.get("type")
+    return isinstance(kind, str) and (kind in _ANTHROPIC_BLOCKS or "cache_control" in block)
+
+
 def messages_of(body: Mapping[str, Json]) -> Json:
-    """The conversation in a request body, under whichever name its format gives it."""
-    return next((body[k] for k in ("messages", "input", "contents", "prompt") if body.get(k) is not None), None)
+    """The conversation in a request body, under whichever name its format gives it: text, or a list."""
+    for name in ("messages", "input", "contents", "prompt"):
+        said = body.get(name)
+        if said is not None:
+            if not isinstance(said, Mapping):
+                return said
+            return None if name == "prompt" else [said]  # one message; a stored prompt's id and variables
+    for name in ("message", "inputs", "inputText"):  # Cohere until version 1, Hugging Face, Titan
+        if isinstance(body.get(name), str):
+            return body[name]
+    return None
 
 
 def content_text(content: Json) -> str:
-    """The text in a message's content: a string, or a list of parts."""
+    """The text in a message's content: a string, a part, or a list of parts."""
     if isinstance(content, str):
         return content
+    if isinstance(content, Mapping):
+        return _part_text(content)
     return " ".join(t for t in map(_part_text, as_list(content)) if t)
 
 
