@@ -173,6 +173,17 @@ class SessionCoordinator:
             turn.complete_remaining(outcome)
             if turn.scope is not None:
                 turn.scope.drain({"outcome": outcome}, ended_at)
+        self._forget(turn)
+
+    def leave_turn_open(self, turn: RelayTurnContext) -> None:
+        """Forget a turn and tell no end of it, nor of its calls: another process goes on with it."""
+        with turn.finalize_lock:
+            if turn.closed:
+                return
+            turn.closed = True
+        self._forget(turn)
+
+    def _forget(self, turn: RelayTurnContext) -> None:
         session = turn.lease.session
         if session is not None:
             if session.turns.get(turn.turn_id) is turn:

@@ -26,6 +26,7 @@ from relayweb.gateway.exchange import Exchange, Incoming
 from relayweb.gateway.headers import read_caller, read_token
 from relayweb.gateway.transport import Transports
 from relayweb.gateway.turns import Registry
+from relayweb.gateway.turns_shared import SharedRegistry
 from relayweb.gateway.upstreams import Target, directory
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,8 @@ class Gateway:
         if conf.REDIS_URL:
             from relayweb.gateway.sharing import Sharing
 
-            self.registry.sharing = Sharing(conf.REDIS_URL, self.registry.hear)
+            self.registry = registry = SharedRegistry()
+            registry.sharing = Sharing(conf.REDIS_URL, registry.hear)
 
     async def handle(self, scope: MutableMapping[str, Any], receive: Receive, client: Answering) -> None:
         """Answers one request; errors of ours are raised as GatewayError."""

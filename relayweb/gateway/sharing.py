@@ -1,7 +1,8 @@
 """What the gateways of several processes tell each other through Redis, so that a turn may go on in any of them.
 
-Two things: where conversations stand, to be looked up by a process that has not seen them, and word of each call, by
-which those that have the same turn open know when it goes on elsewhere and when it is over. Calls are not held up: what
+Three things: where conversations stand, to be looked up by a process that has not seen them; word of each call, by
+which those that have the same turn open know when it goes on elsewhere and when it is over; and what a process that
+stops leaves of its turns, for one other to inherit. Calls are not held up: what
 is told goes out beside them, and a look-up, which only a turn not open here needs, has a bound. Word is sent only of
 turns that another process took up, since hearing it costs each process as much as saying it.
 """
@@ -13,7 +14,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -24,7 +25,7 @@ from redis.exceptions import RedisError
 from relayweb import shared
 from relayweb.gateway.conversation import Answer, Question
 from relayweb.gateway.state import Call, Turn, TurnKey
-from relayweb.gateway.words import Away, Began, Lead, Open, Over, Place
+from relayweb.gateway.words import Away, Began, Lead, Leaving, Left, Over, Place, Word
 
 log = logging.getLogger(__name__)
 
@@ -40,22 +41,25 @@ _MOST_WAITING = 10_000
 _WRITTEN_PREFIXES, _READ_PREFIXES, _READ_TOOLS = 4, 16, 16
 
 
-_decode = msgspec.json.Decoder(Began | Over).decode
+_decode = msgspec.json.Decoder(Word).decode
 _decode_place = msgspec.json.Decoder(Place).decode
 _decode_lead = msgspec.json.Decoder(Lead).decode
+_decode_left = msgspec.json.Decoder(Left).decode
 
 
 class Sharing:
     """One for each event loop. `hear` gets what other processes tell. Safe to use, of no use, while Redis is away."""
 
-    def __init__(self, url: str, hear: Callable[[Began | Over], None]) -> None:
+    def __init__(self, url: str, hear: Callable[[Word], None]) -> None:
         options: dict[str, Any] = {"socket_connect_timeout": 1, "socket_timeout": 2}
         self._redis = aioredis.Redis.from_url(url, **options)
         self._listener = aioredis.Redis.from_url(url, socket_connect_timeout=1, socket_timeout=None)
         self._hear = hear
         self._process = uuid.uuid4().hex
         self._channel = shared.name("gateway")
+        self._estate = shared.name("left")
         self._writes: dict[str, tuple[bytes | None, int]] = {}
+        self._left: dict[Any, Any] = {}
         self._words: list[bytes] = []
         self._pending = asyncio.Event()
         self._rest_until = 0.0
@@ -85,7 +89,7 @@ class Sharing:
             self._write(shared.name("prefix", tenant, prefix), session, _LEAD_SECONDS)
         self._place(turn)
         if turn.shared:
-            self._say(Began(self._process, turn.session.id, turn.id, _open(call, running=True), results))
+            self._say(Began(self._process, turn.session.id, turn.id, call.told, results))
 
     def over(self, call: Call, outcome: str, at: datetime | None, *, closed: bool) -> None:
         turn = call.turn
@@ -107,9 +111,15 @@ class Sharing:
     def ended(self, turn: Turn) -> None:
         self._write(shared.name("turn", *turn.key), None, 0)
 
-    def _place(self, turn: Turn) -> None:
-        calls = [_open(call, running=call.running > 0) for call in (*turn.calls.values(), *turn.elsewhere.values())]
-        place = Place(turn.id, turn.named, turn.goes_on, calls)
+    def left(self, turn: Turn, left: Left) -> None:
+        """This process stops; another shall go on with the turn, or end it in its time."""
+        self._left[_field(left.session, turn.id)] = msgspec.json.encode(left)
+        self._place(turn, left=True)
+        self._say(Leaving(self._process, left.session, turn.id))
+
+    def _place(self, turn: Turn, *, left: bool = False) -> None:
+        calls = [call.told for call in (*turn.calls.values(), *turn.elsewhere.values())]
+        place = Place(turn.id, turn.named, turn.goes_on, calls, left)
         self._write(shared.name("turn", *turn.key), msgspec.json.encode(place), _PLACE_SECONDS)
 
     def _write(self, name: str, value: bytes | None, seconds: int) -> None:
@@ -117,7 +127,7 @@ class Sharing:
             self._writes[name] = value, seconds
             self._pending.set()
 
-    def _say(self, word: Began | Over) -> None:
+    def _say(self, word: Word) -> None:
         try:
             data = msgspec.json.encode(word)
             if len(data) > _LARGEST_WORD and isinstance(word, Began):
@@ -140,9 +150,13 @@ class Sharing:
         self._pending.clear()
         writes, self._writes = self._writes, {}
         words, self._words = self._words, []
+        left, self._left = self._left, {}
         if shared.health.resting or not (writes or words):
             return
         pipe = self._redis.pipeline(transaction=False)
+        if left:
+            pipe.hset(self._estate, mapping=left)
+            pipe.expire(self._estate, _PLACE_SECONDS)
         for name, (value, seconds) in writes.items():
             if value is None:
                 pipe.delete(name)
@@ -157,6 +171,9 @@ class Sharing:
     async def _listen(self) -> None:
         async with self._listener.pubsub(ignore_subscribe_messages=True) as told:
             await told.subscribe(self._channel)
+            for value in await self._redis.hvals(self._estate):  # left while nobody listened
+                left = _decode_left(value)
+                self._hear(Leaving("", left.session, left.turn))
             while True:
                 message = await told.get_message(timeout=None)
                 if message is None:
@@ -208,17 +225,28 @@ class Sharing:
         (found,) = await self._get([shared.name("turn", *key)])
         return _decode_place(found) if found else None
 
+    async def inherit(self, session: str, turn: str) -> Left | None:
+        """What was left of a turn, for the first that asks."""
+        field = _field(session, turn)
+        pipe = self._redis.pipeline(transaction=True)
+        pipe.hget(self._estate, field)
+        pipe.hdel(self._estate, field)
+        found, _ = await self._bounded(pipe.execute)
+        return _decode_left(found) if found else None
+
     async def _get(self, names: Iterable[str]) -> list[bytes | None]:
+        return cast("list[bytes | None]", await self._bounded(lambda: self._redis.mget(list(names))))
+
+    async def _bounded(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         if time.monotonic() < self._rest_until:
             raise Away
         try:
             async with asyncio.timeout(LOOK_UP_SECONDS):
-                found = await self._redis.mget(list(names))
+                return await ask()
         except (RedisError, OSError, TimeoutError) as error:
             self._rest_until = time.monotonic() + 0.5
             raise Away from error
-        return cast("list[bytes | None]", found)
 
 
-def _open(call: Call, *, running: bool) -> Open:
-    return Open(call.id, call.digest, call.asks, call.named, call.attempts, running)
+def _field(session: str, turn: str) -> str:
+    return shared.name("left", session, turn)

@@ -12,6 +12,7 @@ from typing import Any
 from adapters import relay_runtime
 from relayweb import conf
 from relayweb.gateway.tools import ToolScopes
+from relayweb.gateway.words import Open
 
 _REMEMBERED = 10_000
 MOST_RESTING = 10_000
@@ -96,13 +97,20 @@ class Call:
     running: int = 0
     final: bool = False
     closed: bool = False
+    outcome: str = "failed"
     over_at: datetime | None = None
-    """When its last attempt was over: its end, should no retry come."""
+    """How and when its last attempt was over: its end, should no retry come."""
     timer: asyncio.TimerHandle | None = None
 
     @property
     def retry_count(self) -> int:
         return self.attempts - 1
+
+    @property
+    def told(self) -> Open:
+        """As other processes are told of it."""
+        running = self.running > 0
+        return Open(self.id, self.digest, self.asks, self.named, self.attempts, running, self.outcome, self.over_at)
 
 
 def cancel(holder: Session | Turn | Call) -> None:

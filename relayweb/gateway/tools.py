@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from adapters.json_values import escape
 from adapters.relay_runtime import RelayTurnContext
 from relayweb.gateway.conversation import ToolCall
+from relayweb.gateway.words import OpenTool
+from relayweb.recording.writing.writer import writer
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +50,19 @@ class ToolScopes:
             return False
         return True
 
+    @property
+    def running(self) -> list[OpenTool]:
+        """What another process needs to close the scopes in place of this one."""
+        return [
+            handle if isinstance(handle, OpenTool) else OpenTool(id, handle.name, handle.uuid, handle.parent_uuid, at)
+            for id, (handle, at) in self._running.items()
+        ]
+
+    def inherit(self, tools: Iterable[OpenTool]) -> None:
+        """Closes scopes from now on that a process opened which is gone."""
+        for tool in tools:
+            self._running.setdefault(tool.id, (tool, tool.at))
+
     def finish(self, results: Mapping[str, Any]) -> list[str]:
         """Closes the scopes whose results a request brings; returns their ids."""
         done = [id for id in results if id in self._running]
@@ -68,9 +85,31 @@ class ToolScopes:
         if scope is None:
             return
         try:
+            if isinstance(handle, OpenTool):  # Relay closes only what this process opened
+                writer().offer(_end_of(handle, escape(result)[0], metadata, at))
+                return
             with scope.entered():
                 scope.relay.tools.call_end(
                     handle, scope.relay.ToolExecutionResult(escape(result)[0]), metadata=metadata, timestamp=at
                 )
         except Exception as error:
             log.warning("the end of a tool call is not recorded: %s", error)
+
+
+def _end_of(tool: OpenTool, result: Any, metadata: dict[str, str] | None, at: datetime | None) -> bytes:
+    event = {
+        "atof_version": "0.1",
+        "kind": "scope",
+        "scope_category": "end",
+        "category": "tool",
+        "category_profile": {"tool_call_id": tool.id},
+        "name": tool.name,
+        "uuid": tool.uuid,
+        "parent_uuid": tool.parent_uuid,
+        "timestamp": at or datetime.now(UTC),
+        "attributes": [],
+        "data": result,
+        "data_schema": None,
+        "metadata": metadata,
+    }
+    return msgspec.json.encode(event)

@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from adapters import relay_llm
 from adapters.relay_runtime import SESSION_COORDINATOR
-from relayweb import shared
 from relayweb.gateway.conversation import Answer, Question
 from relayweb.gateway.headers import Caller
 from relayweb.gateway.state import Call, Memory, Patience, Resting, Session, Turn, TurnKey, cancel
 from relayweb.gateway.tools import ToolScopes
-from relayweb.gateway.words import Away, Began, Lead, Open, Over
 from relayweb.recording.projection.joining import GATEWAY
 
 if TYPE_CHECKING:
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONSUMER = "relayweb.gateway"
-_ON_ITS_WAY = 0.03
 
 
 class Registry:
@@ -55,6 +52,9 @@ class Registry:
         self._endings: set[asyncio.Future[Any]] = set()
         self.losses: Counter[str] = Counter()
         """What went through without being recorded: `calls`, `streams` (in part), `chunks`."""
+
+    async def recall(self, caller: Caller, question: Question, digest: bytes, tenant: Hashable, platform: str) -> None:
+        """Before `begin`: learns what is known elsewhere of a request's conversation."""
 
     def begin(self, caller: Caller, question: Question, digest: bytes, tenant: Hashable, platform: str) -> Call:
         """Places a request: opens what is not open yet, and counts one more attempt.
@@ -110,9 +110,7 @@ class Registry:
     async def close(self) -> None:
         """Ends everything that is open, as cancelled where a call still runs."""
         for turn in list(self._turns.values()):
-            if any(call.running for call in turn.calls.values()):
-                turn.outcome = "cancelled"
-            self._end(turn)
+            self._leave(turn)
         for session in list(self._sessions.values()):
             self._finalize(session)
         if self._endings:
@@ -210,94 +208,12 @@ class Registry:
                 return call
         return None
 
-    # -- other processes -------------------------------------------------------------------------------------------
-
-    async def recall(self, caller: Caller, question: Question, digest: bytes, tenant: Hashable, platform: str) -> None:
-        """Learns what other processes have seen of a request's conversation, where this one does not know its turn.
-
-        Before `begin`; takes a moment at most, and nothing where the turn is open here.
-        """
-        if self.sharing is None or shared.health.resting:
-            return
-        try:
-            found = await self._recall(self.sharing, caller, question, digest, tenant, platform)
-            if not found and not question.asks_anew:  # what leads to its turn may be on its way still
-                await asyncio.sleep(_ON_ITS_WAY)
-                await self._recall(self.sharing, caller, question, digest, tenant, platform)
-        except Away:
-            pass
-
-    async def _recall(
-        self, sharing: Sharing, caller: Caller, question: Question, digest: bytes, tenant: Hashable, platform: str
-    ) -> bool:
-        key = self.key(caller, question, digest, tenant)
-        tools: dict[str, Lead] = {}
-        if key is None or (question.tool_results and self.open_turn(key) is None):
-            response, tools, prefixes = await sharing.leads(question, tenant)
-            if response is not None:
-                self._by_response[tenant, question.previous_response_id] = response.session, response.key
-            for prefix, session in prefixes.items():
-                self._by_prefix.setdefault((tenant, prefix), session)
-            key = self.key(caller, question, digest, tenant)
-            if not caller.turn_id:
-                lead = next((lead for lead in tools.values() if key is None or lead.session == key[1]), None)
-                key = (tenant, lead.session, lead.key) if lead else key
-        if key is None:
-            return False
-        if self.open_turn(key) is not None:
-            return True
-        place = await sharing.place(key)
-        if place is None or (key[1], place.turn) in self.by_id or self.open_turn(key) is not None:
-            return place is not None
-        turn = self._begin_turn(self._session(key[1], platform, question.model), key, place.turn, place.named)
-        turn.shared, turn.goes_on = True, place.goes_on
-        for call in place.calls:
-            self._elsewhere(turn, call)
-        self._by_tool |= {(tenant, id): turn for id, lead in tools.items() if (lead.session, lead.key) == key[1:]}
-        turn.timer = asyncio.get_running_loop().call_later(self.patience.idle, self._end, turn, True)
-        return True
-
-    def hear(self, word: Began | Over) -> None:
-        """What another process tells of a turn, which may be open here, too."""
-        turn = self.by_id.get((word.session, word.turn))
-        if turn is None or turn.ended:
-            return
-        turn.shared = True
-        if isinstance(word, Began):
-            for id in turn.tools.finish(word.results):
-                self._by_tool.pop((turn.key[0], id), None)
-            self._elsewhere(turn, word.call)
-        else:
-            call = turn.elsewhere.get(word.call) or turn.calls.get(word.call)
-            if call is None or (call.id in turn.calls and call.running):
-                return
-            call.running = 0
-            call.over_at = word.at
-            if word.closed:
-                self._close(call, word.outcome, quietly=True, told=True)
-                if turn.over_at == word.at:
-                    turn.goes_on = word.goes_on
-        self._settle(turn, told=True)
-
-    @staticmethod
-    def _elsewhere(turn: Turn, there: Open) -> None:
-        """Another process has this call now, unless attempts of it also run here."""
-        call = turn.calls.get(there.id) or turn.elsewhere.get(there.id)
-        if call is None:
-            call = Call(there.id, turn, there.digest, there.asks, there.named)
-        elif call.id in turn.calls and call.running:
-            return
-        cancel(call)
-        turn.calls.pop(call.id, None)
-        turn.elsewhere[call.id] = call
-        call.attempts, call.running = max(call.attempts, there.attempts), int(there.running)
-
     # -- closing ---------------------------------------------------------------------------------------------------
 
     def _hold(self, call: Call, outcome: str, seconds: float) -> None:
         if call.running or call.closed:
             return
-        call.over_at = datetime.now(UTC)
+        call.outcome, call.over_at = outcome, datetime.now(UTC)
         if seconds <= 0:
             self._close(call, outcome)
         else:
@@ -346,28 +262,37 @@ class Registry:
         else:
             self._end(turn, told)
 
+    def _leave(self, turn: Turn) -> None:
+        """This process stops."""
+        if any(call.running for call in turn.calls.values()):
+            turn.outcome = "cancelled"
+        self._end(turn)
+
     def _end(self, turn: Turn, waited: bool = False) -> None:
         """Closes a turn. What was waited for in vain is not part of its time."""
-        cancel(turn)
-        self._resting.pop(turn, None)
         if turn.ended:
             return
+        for id in turn.tools.abandon():
+            self._by_tool.pop((turn.key[0], id), None)
+        if self._turns.get(turn.key) is turn and self.sharing is not None:
+            self.sharing.ended(turn)
+        self._forget(turn)
+        ended_at = turn.over_at if waited else None
+        self._in_thread(SESSION_COORDINATOR.end_turn, turn.relay, outcome=turn.outcome, ended_at=ended_at)
+
+    def _forget(self, turn: Turn) -> None:
+        cancel(turn)
+        self._resting.pop(turn, None)
         turn.ended = True
         for call in turn.all_calls:
             cancel(call)
             call.closed = True
         turn.calls.clear()
         turn.elsewhere.clear()
-        ended_at = turn.over_at if waited else None
-        for id in turn.tools.abandon():
-            self._by_tool.pop((turn.key[0], id), None)
         if self._turns.get(turn.key) is turn:
             del self._turns[turn.key]
-            if self.sharing is not None:
-                self.sharing.ended(turn)
         if self.by_id.get((turn.session.id, turn.id)) is turn:
             del self.by_id[turn.session.id, turn.id]
-        self._in_thread(SESSION_COORDINATOR.end_turn, turn.relay, outcome=turn.outcome, ended_at=ended_at)
         session = turn.session
         session.turns.discard(turn)
         if not session.turns:
@@ -400,7 +325,9 @@ class Registry:
             except Exception:
                 log.exception("closing a scope of the gateway failed")
 
-        ending = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        self._until_closed(asyncio.get_running_loop().run_in_executor(self._thread, work))
+
+    def _until_closed(self, ending: asyncio.Future[Any]) -> None:
         self._endings.add(ending)
         ending.add_done_callback(self._endings.discard)
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from relayweb import shared
+from relayweb.gateway import tools
 from relayweb.gateway.conversation import CHAT, Answer, ToolCall, read_question
 from relayweb.gateway.headers import Caller
-from relayweb.gateway.state import Call, Patience
-from relayweb.gateway.turns import Registry
-from relayweb.gateway.words import Away, Began, Open, Over, Place
+from relayweb.gateway.state import Call, Patience, Turn
+from relayweb.gateway.turns_shared import SharedRegistry as Registry
+from relayweb.gateway.words import Away, Began, Leaving, Left, Open, Over, Place
+from tests.gateway.events import Events, outcome, recorded
 
 SLOW = Patience(retry=60, hangup=60, idle=60, failed=60, named=60, session=60)
 TOOL = Answer(None, (ToolCall("c1", "look", {}),), goes_on=True)
@@ -28,6 +33,7 @@ class Others:
         self.known: Place | None = None
         self.away = False
         self.ended_turns: list[str] = []
+        self.estate: dict[tuple[str, str], bytes] = {}
 
     async def leads(self, question: Any, tenant: Any) -> tuple[None, dict[str, Any], dict[str, str]]:
         self._asked()
@@ -50,6 +56,13 @@ class Others:
 
     def ended(self, turn: Any) -> None:
         self.ended_turns.append(turn.id)
+
+    def left(self, turn: Turn, left: Left) -> None:
+        self.estate[left.session, turn.id] = msgspec.json.encode(left)
+
+    async def inherit(self, session: str, turn: str) -> Left | None:
+        left = self.estate.pop((session, turn), None)
+        return msgspec.json.decode(left, type=Left) if left else None
 
 
 @pytest.fixture
@@ -144,3 +157,121 @@ async def test_while_redis_is_away_calls_are_placed_by_what_is_known_here(
     monkeypatch.setattr(shared, "health", shared.Health())
     shared.health.failed(OSError("gone"))
     assert (await begin(registry, [{"role": "user", "content": "Another"}])).attempts == 1 and others.look_ups == 1
+
+
+class Heirs:
+    """Two processes, of which the first stops; and what is told of tools that the second did not begin."""
+
+    def __init__(self, patience: Patience, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.others = Others()
+        self.first, self.second = Registry(SLOW), Registry(patience)
+        self.first.sharing = self.second.sharing = self.others  # type: ignore[assignment]
+        self.offered: list[dict[str, Any]] = []
+        monkeypatch.setattr(tools, "writer", lambda: self)
+
+    def offer(self, event: bytes) -> None:
+        self.offered.append(msgspec.json.decode(event))
+
+    async def stop_the_first(self) -> None:
+        await self.first.close()
+        for session, turn in list(self.others.estate):
+            for _ in range(2):  # the second time in vain
+                self.second.hear(Leaving("first", session, turn))
+        await asyncio.sleep(0)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    for _ in range(2_000):
+        if is_so():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("not within 20 s")
+
+
+async def told(events: Events, registry: Registry) -> list[str | None]:
+    """How the turns of one id ended, in the order of their processes, once the last one has."""
+    await registry.close()
+    await events.flushed()
+    assert len({turn["metadata"]["turn_id"] for turn in events.turns}) == 1
+    return [outcome(turn) for turn in events.turns]
+
+
+async def test_a_turn_that_waits_for_a_tool_goes_on_in_the_process_that_inherits_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heirs = Heirs(SLOW, monkeypatch)
+    async with recorded() as events:
+        call = await begin(heirs.first, ASKED)
+        heirs.first.answered(call, TOOL, "a")
+        await heirs.stop_the_first()
+        assert heirs.second.counts() == {"sessions": 1, "turns": 1, "calls": 0} and not heirs.others.estate
+        again = await begin(heirs.second, RESULT)
+        assert again.turn.id == call.turn.id
+        heirs.second.answered(again, Answer(), "a")
+        assert await told(events, heirs.second) == [None, "success"]
+    (tool,) = events.tools
+    (end,) = heirs.offered
+    assert tool["end"] is None and (end["uuid"], end["parent_uuid"]) == (tool["uuid"], tool["parent_uuid"])
+    assert (end["data"], end["category_profile"]) == ("sunny", tool["category_profile"])
+
+
+async def test_what_nobody_goes_on_with_ends_in_the_process_that_inherits_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    heirs = Heirs(Patience(idle=0.05), monkeypatch)
+    async with recorded() as events:
+        call = await begin(heirs.first, ASKED)
+        heirs.first.answered(call, TOOL, "a")
+        over_at = call.turn.over_at
+        await heirs.stop_the_first()
+        await until(lambda: not heirs.second.counts()["turns"])
+        assert await told(events, heirs.second) == [None, "success"]
+    assert over_at and datetime.fromisoformat(events.turns[1]["end"]["timestamp"]) == over_at
+    assert [end["metadata"]["outcome"] for end in heirs.offered] == ["interrupted"]
+
+
+async def test_a_failed_call_waits_for_its_retry_in_the_process_that_inherits_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heirs = Heirs(SLOW, monkeypatch)
+    call = await begin(heirs.first, ASKED)
+    heirs.first.failed(call, retryable=True)
+    await heirs.stop_the_first()
+    again = await begin(heirs.second, ASKED, session_id=call.turn.session.id, retry_count=1)
+    assert (again.id, again.turn.id, again.attempts) == (call.id, call.turn.id, 2)
+    await heirs.second.close()
+
+
+async def test_a_failed_call_that_nobody_retries_is_closed_by_the_process_that_inherits_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heirs = Heirs(Patience(hangup=0.05, failed=0.05), monkeypatch)
+    async with recorded() as events:
+        call = await begin(heirs.first, ASKED)
+        heirs.first.cancelled(call, retryable=True)
+        await heirs.stop_the_first()
+        await until(lambda: not heirs.second.counts()["turns"])
+        assert await told(events, heirs.second) == [None, "cancelled"]
+    assert [outcome(one) for one in events.calls] == ["cancelled"]
+
+
+async def test_a_turn_open_in_two_processes_goes_on_in_the_one_when_the_other_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heirs = Heirs(SLOW, monkeypatch)
+    call = await begin(heirs.first, ASKED, session_id="s", turn_id="t", request_id="r")
+    heirs.first.failed(call, retryable=True)
+    heirs.others.known = Place("t", True, False, [call.told])
+    again = await begin(heirs.second, ASKED, session_id="s", turn_id="t", request_id="r")
+    await heirs.stop_the_first()
+    assert again.running == 1 and again.turn.calls == {"r": again} and not again.turn.ended
+    await heirs.second.close()
+
+
+async def test_while_redis_is_away_turns_end_with_their_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    heirs = Heirs(SLOW, monkeypatch)
+    async with recorded() as events:
+        call = await begin(heirs.first, ASKED)
+        heirs.first.answered(call, TOOL, "a")
+        monkeypatch.setattr(shared, "health", shared.Health())
+        shared.health.failed(OSError("gone"))
+        assert await told(events, heirs.first) == ["success"]
+    assert not heirs.others.estate and events.tools[0]["end"]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import httpx2
 import pytest
 
 from tests.gateway.provider import Provider, Script, chat_body
+from tests.paired import together
 from tests.scale import engines
 from tests.scale.conftest import Pair, Pairs
 from tests.scale.sending import until
@@ -111,6 +114,41 @@ def test_a_turn_goes_on_in_the_other_process_after_the_first_was_killed(pair: Pa
     finally:
         pair.one.restart(120)
     assert pair.one.run("check").returncode == 0
+
+
+def test_a_turn_that_waits_for_tools_stays_one_while_each_process_and_then_both_are_restarted(
+    pair: Pair, provider: Provider
+) -> None:
+    told = [user("The weather in Bonn?")]
+    for number, restarted in enumerate(((pair.one,), (pair.other,), pair.both)):
+        tool = {**TOOL, "id": f"call_before_{number}"}
+        provider.scripts["rolled"] = Script(body=chat_body(tool_calls=[tool]))
+        assert ask(pair, restarted[0], "rolled", told).status_code == 200
+        told += [{**ASKS, "tool_calls": [tool]}, {"role": "tool", "tool_call_id": tool["id"], "content": "fog"}]
+        assert all(served.stop() in (0, -signal.SIGTERM) for served in restarted)
+        together(*[partial(served.restart, 120) for served in restarted])
+    del provider.scripts["rolled"]
+    assert ask(pair, pair.other, "rolled", told).status_code == 200
+    until(lambda: [turn["status"] for turn in turns_of(pair, "rolled")] == ["ok"], 10)
+    (turn,) = turns_of(pair, "rolled")
+    assert (turn["logical_calls"], turn["attempts"], turn["tools"]) == (4, 4, 3)
+    tools = tools_of(pair.api(pair.one, f"turns/{turn['uuid']}"))
+    assert [tool["status"] for tool in tools] == ["ok"] * 3
+    assert all("fog" in str(pair.api(pair.one, f"scopes/{tool['uuid']}/events")) for tool in tools)
+
+
+def test_a_failed_call_is_retried_in_the_other_process_after_its_own_was_restarted(
+    pair: Pair, provider: Provider
+) -> None:
+    provider.fail["restarted"] = 1
+    assert ask(pair, pair.one, "restarted", [user("Again?")], x_stainless_retry_count="0").status_code == 503
+    assert pair.one.stop() in (0, -signal.SIGTERM)
+    pair.one.restart(120)
+    assert ask(pair, pair.other, "restarted", [user("Again?")], x_stainless_retry_count="1").status_code == 200
+    until(lambda: [turn["status"] for turn in turns_of(pair, "restarted")] == ["ok"], 10)
+    (turn,) = turns_of(pair, "restarted")
+    assert (turn["logical_calls"], turn["attempts"], turn["retries"]) == (1, 2, 1)
+    assert turn["awaiting_retry"] is None
 
 
 def test_without_redis_calls_go_on_and_health_says_that_processes_go_by_themselves(
