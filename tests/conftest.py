@@ -90,7 +90,7 @@ def _nothing_remembered() -> None:
     search_index._messages.clear()
     chunks.forget()
     pricing.forget()
-    projection._rates.clear()
+    projection._tariffs.clear()
 
 
 @pytest.fixture(scope="session")

@@ -159,6 +159,10 @@ class Scope(models.Model):
     wasted_pusd = models.BigIntegerField(null=True)
     cache_write_1h_tokens = models.BigIntegerField(null=True)
     """Of `cache_write_tokens` those kept for an hour: their price is another."""
+    service_tier = models.TextField(null=True)
+    """By which an attempt is priced: the answer's, else the one it asked for."""
+    usage_details = models.TextField(null=True)
+    """JSON: what else of an attempt has a price of its own, see `conventions.details.Details`."""
     price_version = models.TextField(null=True)
     """The price table that gave an attempt's cost (`pricing.Table.version`), or "relay"."""
     error_type = models.TextField(null=True)

@@ -11,8 +11,12 @@ from django.db import models, transaction
 from django.db.models import F
 
 from relayweb.recording.conventions import pricing
+from relayweb.recording.conventions.details import STANDARD
 
 _NOT_NEGATIVE = [MinValueValidator(Decimal(0))]
+
+
+_UNKNOWN = "Empty: not known, and calls with some have no cost."
 
 
 def _per_million(help_text: str, *, null: bool = False) -> models.DecimalField[Any, Any]:
@@ -59,14 +63,34 @@ class Price(models.Model):
     cached = _per_million("Tokens read from the provider's cache; empty: as input.", null=True)
     cache_write = _per_million("Tokens written to the provider's cache; empty: as input.", null=True)
     cache_write_1h = _per_million("Those of them that are kept for an hour; empty: as the others.", null=True)
+    tier = models.CharField(
+        max_length=40,
+        default=STANDARD,
+        validators=[RegexValidator(r"^[^\sA-Z]+\Z", "Give a name in small letters without spaces, for example flex.")],
+        help_text="Service tier: standard, flex, batch, priority, fast … or two, batch+us. Calls of a tier that is "
+        "not listed have no cost.",
+    )
+    above = models.PositiveBigIntegerField(
+        default=0,
+        help_text="Only for prompts of more tokens than this, for example 200000. A price of a newer day replaces "
+        "those for all sizes.",
+    )
+    audio_input = _per_million(f"Audio read. {_UNKNOWN}", null=True)
+    audio_output = _per_million(f"Audio written. {_UNKNOWN}", null=True)
+    audio_cached = _per_million(f"Audio read from the cache. {_UNKNOWN}", null=True)
+    image_input = _per_million(f"Images and video read, where the usage counts them apart. {_UNKNOWN}", null=True)
+    image_output = _per_million(f"Images written. {_UNKNOWN}", null=True)
+    image_cached = _per_million(f"Images read from the cache. {_UNKNOWN}", null=True)
+    web_search = _per_million(f"US dollars a thousand web searches by the provider. {_UNKNOWN}", null=True)
 
     class Meta:
-        ordering = ("model", "provider", "since")
+        ordering = ("model", "provider", "since", "tier", "above")
         constraints = (
             models.UniqueConstraint(
-                fields=("model", "provider", "since"),
+                fields=("model", "provider", "since", "tier", "above"),
                 name="price_once",
-                violation_error_message="This model, provider and day already have a price; change that one.",
+                violation_error_message="This model, provider, day, tier and size already have a price; change that "
+                "one.",
             ),
         )
 
@@ -97,7 +121,14 @@ class Price(models.Model):
             cached=each(self.cached),
             cache_write=each(self.cache_write),
             cache_write_1h=each(self.cache_write_1h),
+            tier=self.tier,
+            above=self.above,
+            **{name: each(getattr(self, name)) for name in _BESIDE_TEXT},
+            web_search=None if self.web_search is None else int(self.web_search * 1_000_000_000),
         )
+
+
+_BESIDE_TEXT = ("audio_input", "audio_output", "audio_cached", "image_input", "image_output", "image_cached")
 
 
 def _edited() -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from relayweb.recording.conventions.answers import finish_reason, finish_reasons_differ, tool_calls, unwrap
 from relayweb.recording.conventions.chunks import Stream
+from relayweb.recording.conventions.details import STANDARD, read_tier, requested, tools_of
 from relayweb.recording.conventions.errors import (
     ErrorFacts,
     better_error,
@@ -20,6 +21,7 @@ from relayweb.recording.conventions.errors import (
 from relayweb.recording.conventions.shapes import (
     ANTHROPIC,
     CHAT,
+    GEMINI,
     RESPONSES,
     Json,
     Status,
@@ -91,7 +93,8 @@ def _read_answer(
     mode = guess_api_mode(api_mode, name=name, content=body, metadata=metadata, profile=profile)
     usage = read_usage(usage_object(body), beside=mode == ANTHROPIC)
     if not usage.known:
-        usage = read_usage(annotated.get("usage"), beside=mode == ANTHROPIC)
+        usage = _annotated_usage(annotated, usage.tier, beside=mode == ANTHROPIC)
+    usage = _as_charged(usage, body, metadata, mode)
     status, error, flags = end.status, end.error, []
     if status == "ok" and (found := error_object(body or data)):
         status, error = "failed", found
@@ -113,9 +116,41 @@ def _read_answer(
         finish_reason=finish,
         api_mode=mode,
         model=next(filter(None, map(text_or_none, models)), None),
-        cost_usd=_cost(annotated) if _cost(annotated) is not None else _cost(body),
+        cost_usd=_told_cost(annotated, body, usage.tier),
         flags=tuple(flags),
     )
+
+
+def _annotated_usage(annotated: Mapping[str, Json], tier: str | None, *, beside: bool) -> Usage:
+    """Relay's own account of an answer, or what our export tells of one (then with its `complete`)."""
+    told = annotated.get("usage")
+    usage = read_usage(told, beside=beside)
+    if usage.known and as_map(told).get("complete") is False:
+        usage = usage.partial()
+    return usage if tier is None or usage.tier is not None else msgspec.structs.replace(usage, tier=tier)
+
+
+def _as_charged(usage: Usage, body: Mapping[str, Json], metadata: Mapping[str, Json], mode: str | None) -> Usage:
+    """A usage with the service tier and the requests of tools that the answer tells outside of it."""
+    tier = usage.tier
+    for told in (body, metadata):  # a host that runs batches may say so
+        if tier is None and (service := told.get("service_tier") or told.get("serviceTier")):
+            tier = read_tier(service)
+    details = usage.details
+    if mode is not None and mode in _TOOLS_IN_ANSWER:
+        details = requested(details, *tools_of(body, mode))
+    if tier is usage.tier and details is usage.details:
+        return usage
+    return msgspec.structs.replace(usage, tier=tier, details=details)
+
+
+_TOOLS_IN_ANSWER = (RESPONSES, GEMINI)
+
+
+def _told_cost(annotated: Mapping[str, Json], body: Mapping[str, Json], tier: str | None) -> float | None:
+    """What Relay estimates, which knows of one tier only, or what the answer itself says."""
+    cost = _cost(annotated) if tier in (None, STANDARD) else None
+    return _cost(body) if cost is None else cost
 
 
 def _cost(body: Mapping[str, Json]) -> float | None:
@@ -161,7 +196,9 @@ def settle(
         status = "failed"  # an error event inside a stream that Relay saw end well
     if finish_reasons_differ(end_finish, stream.finish_reason):
         flags.append("finish_reason_mismatch")
-    usage = end.usage if end and end.usage.known else UNKNOWN
+    usage = end.usage if end else UNKNOWN
+    if not usage.known:
+        usage = Usage(tier=usage.tier) if usage.tier else UNKNOWN
     if stream.usage.known and (not usage.complete or not usage.total_tokens):
         usage = merge(usage, stream.usage)
     finished = end_finish or stream.finish_reason

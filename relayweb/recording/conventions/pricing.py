@@ -16,6 +16,7 @@ from functools import lru_cache
 
 import msgspec
 
+from relayweb.recording.conventions.details import STANDARD, Details
 from relayweb.recording.conventions.usage import Usage
 
 RELAY = "relay"
@@ -36,22 +37,81 @@ class Rate(msgspec.Struct, frozen=True):
     cache_write: int | None = None
     cache_write_1h: int | None = None
     """Of what is kept for an hour. None: as what is kept for minutes."""
+    tier: str = STANDARD
+    above: int = 0
+    """It holds for prompts of more tokens than this, cached ones included."""
+    audio_input: int | None = None
+    """None, as of all below: not known, so that a call that has some of it has no cost."""
+    audio_output: int | None = None
+    audio_cached: int | None = None
+    image_input: int | None = None
+    image_output: int | None = None
+    image_cached: int | None = None
+    web_search: int | None = None
+    """Picodollars a search."""
 
     def cost(self, usage: Usage) -> int | None:
-        """Picodollars; a lower bound where the usage is one, None where the input is unknown."""
+        """Picodollars; a lower bound where the usage is one, None where the input or a price is unknown."""
         if usage.input_tokens is None:
             return None
         cached, written = usage.cached_tokens or 0, usage.cache_write_tokens or 0
         fresh = max(usage.input_tokens - cached - written, 0)
         hour = min(usage.cache_write_1h_tokens or 0, written)
         write = self.input if self.cache_write is None else self.cache_write
-        return (
+        read = self.input if self.cached is None else self.cached
+        text = (
             fresh * self.input
-            + cached * (self.input if self.cached is None else self.cached)
+            + cached * read
             + (written - hour) * write
             + hour * (write if self.cache_write_1h is None else self.cache_write_1h)
             + (usage.output_tokens or 0) * self.output
         )
+        if usage.details is None:
+            return text
+        more = self._beside_text(usage.details, fresh, cached, usage.output_tokens or 0)
+        return None if more is None else text + more
+
+    def _beside_text(self, told: Details, fresh: int, cached: int, output: int) -> int | None:
+        """What audio, images and tools cost more than as much text; None where that is not known."""
+        heard, seen = told.audio_input - told.audio_cached, told.image_input - told.image_cached
+        read = self.input if self.cached is None else self.cached
+        contradictory = (
+            min(heard, seen) < 0
+            or heard + seen > fresh
+            or told.audio_cached + told.image_cached > cached
+            or told.audio_output + told.image_output > output
+        )
+        if told.unpriced or contradictory:
+            return None
+        more = 0
+        for count, price, as_text in (
+            (heard, self.audio_input, self.input),
+            (seen, self.image_input, self.input),
+            (told.audio_cached, self.audio_cached, read),
+            (told.image_cached, self.image_cached, read),
+            (told.audio_output, self.audio_output, self.output),
+            (told.image_output, self.image_output, self.output),
+            (told.web_searches, self.web_search, 0),
+        ):
+            if count:
+                if price is None:
+                    return None
+                more += count * (price - as_text)
+        return more
+
+
+Tariff = tuple[Rate, ...]
+"""The rates of one model in one tier, those for longer prompts last."""
+
+
+def cost(tariff: Tariff, usage: Usage) -> int | None:
+    """Picodollars of one attempt by the rate for its size, None where there is none or the usage is unknown."""
+    if usage.input_tokens is None:
+        return None
+    for rate in reversed(tariff):
+        if rate.above == 0 or usage.input_tokens > rate.above:
+            return rate.cost(usage)
+    return None
 
 
 _DATED = re.compile(r"(?:[-@](?:20\d\d-?[01]\d-?[0-3]\d)|-latest)\Z")
@@ -77,29 +137,37 @@ class Table(msgspec.Struct, frozen=True):
     version: str
     rates: tuple[Rate, ...]
 
-    def rate(self, model: str | None, provider: str | None, day: date | None = None) -> Rate | None:
-        """The rate in force on `day` (today unless given) for a model: the most specific pattern, then the newest."""
+    def tariff(
+        self, model: str | None, provider: str | None, day: date | None = None, tier: str | None = None
+    ) -> Tariff:
+        """The rates in force on `day` (today unless given) for a model in a tier (the standard one unless given).
+
+        Of the most specific pattern, then of the most specific provider, then of the newest day.
+        """
         if not model:
-            return None
+            return ()
         day, name, whole = day or datetime.now(UTC).date(), base_name(model), model.lower()
-        best: tuple[tuple[int, int, date], Rate] | None = None
+        tier = tier or STANDARD
+        found: dict[tuple[int, int, date, str, str], list[Rate]] = {}
         for rate in self.rates:
-            if rate.since > day:
+            if rate.since > day or rate.tier != tier:
                 continue
             if rate.provider and not fnmatch.fnmatchcase((provider or "").lower(), rate.provider):
                 continue
             if not (fnmatch.fnmatchcase(name, rate.pattern) or fnmatch.fnmatchcase(whole, rate.pattern)):
                 continue
             literal = len(rate.pattern) - rate.pattern.count("*") * 2
-            order = (literal, len(rate.provider), rate.since)
-            if best is None or order > best[0]:
-                best = (order, rate)
-        return best[1] if best else None
+            order = (literal, len(rate.provider), rate.since, rate.pattern, rate.provider)
+            found.setdefault(order, []).append(rate)
+        return tuple(sorted(found[max(found)], key=lambda rate: rate.above)) if found else ()
+
+    def rate(self, model: str | None, provider: str | None, day: date | None = None) -> Rate | None:
+        """The rate in force for short prompts in the standard tier."""
+        return next(iter(self.tariff(model, provider, day)), None)
 
     def cost(self, model: str | None, provider: str | None, usage: Usage, day: date | None = None) -> int | None:
-        """Picodollars of one attempt, None where the model is not listed or the usage unknown."""
-        rate = self.rate(model, provider, day)
-        return rate.cost(usage) if rate else None
+        """Picodollars of one attempt, None where the model is not listed in its tier or the usage unknown."""
+        return cost(self.tariff(model, provider, day, usage.tier), usage)
 
 
 def picodollars(usd: float | None) -> int | None:

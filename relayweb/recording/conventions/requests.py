@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from relayweb.recording.conventions.details import read_tier
 from relayweb.recording.conventions.shapes import (
     PROVIDER_NAMES,
     Json,
@@ -30,6 +31,7 @@ class RequestFacts(msgspec.Struct, frozen=True, gc=False):
     asked: str | None = None
     message_count: int | None = None
     tool_count: int | None = None
+    service_tier: str | None = None
 
 
 def _user_text(message: Json) -> str:
@@ -94,6 +96,9 @@ def read_request(
         asked=asked_text(body) or asked_text(annotated),
         message_count=_message_count(messages),
         tool_count=_tool_count(body),
+        service_tier=read_tier(
+            body.get("service_tier") or body.get("serviceTier"), body.get("speed"), body.get("inference_geo")
+        ),
     )
 
 

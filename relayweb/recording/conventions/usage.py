@@ -12,6 +12,9 @@ from typing import Any
 
 import msgspec
 
+from relayweb.recording.conventions import details as apart
+from relayweb.recording.conventions.details import Details
+
 Json = Any
 _LARGEST = 2**53  # beyond this neither a browser nor a price is exact; no provider bills such a call
 
@@ -34,6 +37,10 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     complete: bool = False
     cache_write_1h_tokens: int | None = None
     """Of `cache_write_tokens` those that are kept for an hour, which cost more; it only matters to the price."""
+    details: Details | None = None
+    """What else has a price of its own; None where there is nothing of the kind."""
+    tier: str | None = None
+    """The service tier it is charged by, as the price table names it; None where nobody tells."""
 
     @property
     def known(self) -> bool:
@@ -84,6 +91,7 @@ def build(
     reasoning: int | None = None,
     total: int | None = None,
     cache_write_1h: int | None = None,
+    details: Details | None = None,
 ) -> Usage:
     """A Usage from counts that already follow this module's meaning (cached inside input, reasoning inside output)."""
     if input is not None and output is not None:
@@ -105,6 +113,7 @@ def build(
         total_tokens=total,
         complete=input is not None and output is not None,
         cache_write_1h_tokens=cache_write_1h,
+        details=details,
     )
 
 
@@ -138,13 +147,21 @@ def _gemini(usage: Mapping[str, Json]) -> Usage:
     thoughts = read("thoughtsTokenCount", "thoughts_token_count")
     answer = read("candidatesTokenCount", "candidates_token_count")
     tools = read("toolUsePromptTokenCount", "tool_use_prompt_token_count")
+    cached = read("cachedContentTokenCount", "cached_content_token_count")
+    camel = "promptTokensDetails" in usage or "candidatesTokensDetails" in usage
+    parts = _MODALITIES if camel else _MODALITIES_IN_PYTHON
     return build(
         input=_total(read("promptTokenCount", "prompt_token_count"), tools),
         output=_total(answer, thoughts),
-        cached=read("cachedContentTokenCount", "cached_content_token_count"),
+        cached=cached,
         reasoning=thoughts,
         total=read("totalTokenCount", "total_token_count"),
+        details=apart.of_modalities(usage.get(parts[0]), usage.get(parts[1]), usage.get(parts[2]), cached),
     )
+
+
+_MODALITIES = ("promptTokensDetails", "candidatesTokensDetails", "cacheTokensDetails")
+_MODALITIES_IN_PYTHON = ("prompt_tokens_details", "candidates_tokens_details", "cache_tokens_details")
 
 
 def _ai_sdk(usage: Mapping[str, Json]) -> Usage:
@@ -165,24 +182,33 @@ _READ_DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_d
 _WRITTEN_DETAILS = ("completion_tokens_details", "output_tokens_details", "output_token_details")
 
 
-def _inside(usage: Mapping[str, Json], details: tuple[str, ...], *names: str) -> int | None:
-    for name in details:
-        found = _first(usage[name], *names) if name in usage else None
-        if found is not None:
+_NOTHING: Mapping[str, Json] = {}
+
+
+def _part(usage: Mapping[str, Json], names: tuple[str, ...]) -> Mapping[str, Json]:
+    for name in names:
+        found = usage.get(name)
+        if found and isinstance(found, dict):
             return found
-    return None
+    return _NOTHING
 
 
 def _openai(usage: Mapping[str, Json]) -> Usage:
-    cached = _inside(usage, _READ_DETAILS, "cached_tokens", "cache_read")
+    read, written = _part(usage, _READ_DETAILS), _part(usage, _WRITTEN_DETAILS)
+    cached = _first(read, "cached_tokens", "cache_read", *_TIER_CACHED)
     if cached is None:
         cached = _first(usage, "cache_read_tokens", "prompt_cache_hit_tokens", "cached_tokens")
-    creation = _inside(usage, _READ_DETAILS, "cache_write_tokens", "cache_creation")
+    creation = _first(read, "cache_write_tokens", "cache_creation")
     if creation is None:  # LiteLLM keeps Anthropic's own members
         creation = _cache_creation(usage)
     if cached is None:
         cached = _first(usage, "cache_read_input_tokens")
-    reasoning = _inside(usage, _WRITTEN_DETAILS, "reasoning_tokens", "reasoning")
+    reasoning = _first(written, "reasoning_tokens", "reasoning")
+    hour = _first(usage.get("cache_creation"), "ephemeral_1h_input_tokens")
+    if "ephemeral_1h_input_tokens" in read or "ephemeral_5m_input_tokens" in read:  # LangChain's of Anthropic
+        hour = _first(read, "ephemeral_1h_input_tokens")
+        kept = _total(hour, _first(read, "ephemeral_5m_input_tokens"))
+        creation = creation or kept
     # Hermes' observer gives both: prompt_tokens holds all of it, input_tokens what was not cached.
     input = _first(usage, "prompt_tokens", "input_tokens", "prompt_eval_count", "input_token_count")
     if (
@@ -198,10 +224,12 @@ def _openai(usage: Mapping[str, Json]) -> Usage:
         cache_write=creation if creation is not None else _first(usage, "cache_write_tokens"),
         reasoning=reasoning if reasoning is not None else _first(usage, "reasoning_tokens"),
         total=_first(usage, "total_tokens"),
-        cache_write_1h=_first(usage.get("cache_creation"), "ephemeral_1h_input_tokens"),
+        cache_write_1h=hour,
+        details=apart.of_parts(read, written, cached) if read or written else None,
     )
 
 
+_TIER_CACHED = ("flex_cache_read", "priority_cache_read")  # LangChain's names of a tier's
 _ANTHROPIC_ONLY = frozenset(
     ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation", "cacheReadInputTokens", "inputTokens")
 )
@@ -222,6 +250,17 @@ def read_usage(usage: Json, *, beside: bool = False) -> Usage:
     """
     if type(usage) is not dict and not isinstance(usage, Mapping):
         return UNKNOWN
+    found = _read(usage, beside)
+    if _APART.isdisjoint(usage):
+        return found
+    more = apart.merged(found.details, apart.of_tools(usage))
+    return msgspec.structs.replace(found, details=more, tier=apart.usage_tier(usage))
+
+
+_APART = apart.TIER_MEMBERS | apart.TOOL_MEMBERS
+
+
+def _read(usage: Mapping[str, Json], beside: bool) -> Usage:
     if "tokens" in usage or "billed_units" in usage:  # Cohere
         return read_usage(usage.get("tokens") or usage.get("billed_units"), beside=beside)
     if "prompt_eval_count" in usage or "eval_count" in usage:  # Ollama, which has no cache
@@ -260,6 +299,8 @@ def merge(a: Usage, b: Usage) -> Usage:
         total_tokens=total,
         complete=input is not None and output is not None,
         cache_write_1h_tokens=_most(a.cache_write_1h_tokens, b.cache_write_1h_tokens),
+        details=apart.merged(a.details, b.details),
+        tier=a.tier if b.tier is None else b.tier if a.tier is None else max(a.tier, b.tier),
     )
 
 
@@ -268,7 +309,7 @@ def add(usages: Iterable[Usage]) -> Usage:
 
     The sum of nothing is unknown and complete: no call has been made, so nothing is missing.
     """
-    sums: dict[str, int | None] = dict.fromkeys(FIELDS)
+    sums: dict[str, Any] = dict.fromkeys(FIELDS)
     complete = True
     for usage in usages:
         complete = complete and usage.complete

@@ -38,6 +38,7 @@ class ScopeFacts(msgspec.Struct, gc=False):
     api_mode: str | None = None
     streaming: bool | None = None
     asked: str | None = None
+    service_tier: str | None = None
 
 
 def _short(value: Any, limit: int = SESSION_LIMIT) -> str | None:
@@ -139,6 +140,10 @@ class _Body(msgspec.Struct, gc=False):
     candidates: Raw = NULL
     anthropic_version: Raw = NULL
     annotated_request: Raw = NULL
+    service_tier: Raw = NULL
+    serviceTier: Raw = NULL
+    speed: Raw = NULL
+    inference_geo: Raw = NULL
 
 
 _read_profile = msgspec.json.Decoder(_Profile).decode
@@ -180,7 +185,7 @@ def _read_attempt(facts: ScopeFacts, event: Parsed, packed: Packed, metadata: di
         attributes=load(envelope.attributes) if bytes(envelope.attributes) not in (b"[]", b"null") else (),
     )
     facts.provider, facts.model, facts.api_mode = request.provider, request.model, request.api_mode
-    facts.streaming = request.streaming
+    facts.streaming, facts.service_tier = request.streaming, request.service_tier
     if not started:
         return
     messages = packed.messages
@@ -200,7 +205,14 @@ def _read_attempt(facts: ScopeFacts, event: Parsed, packed: Packed, metadata: di
 def _body_of(content: Raw | bytes) -> dict[str, Any]:
     """What a request body says beside its messages, when its format is known."""
     body = _read_body(content)
-    return {"model": load(body.model), "stream": load(body.stream)}
+    told = {"model": load(body.model), "stream": load(body.stream)}
+    for name in _TIER:
+        if (value := getattr(body, name)) is not NULL:
+            told[name] = load(value)
+    return told
+
+
+_TIER: Final = ("service_tier", "serviceTier", "speed", "inference_geo")
 
 
 def _profile_of(raw: Raw) -> dict[str, Any]:

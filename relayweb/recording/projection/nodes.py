@@ -118,6 +118,8 @@ class Node(msgspec.Struct, eq=False, gc=False):
     wasted_pusd: int | None = None
     price_version: str | None = None
     cache_write_1h_tokens: int | None = None
+    service_tier: str | None = None
+    usage_details: str | None = None
     error_type: str | None = None
     error_status: int | None = None
     error_message: str | None = None

@@ -41,12 +41,12 @@ from relayweb.recording.store.tables import Tables
 
 _IDENTITY = (
     *("name", "category", "profile", "api_request_id", "call_role", "tool_call_id", "provider", "model"),
-    *("api_mode", "streaming", "asked"),
+    *("api_mode", "streaming", "asked", "service_tier"),
 )
 _COLUMNS = (*_IDENTITY, "told_session", "told_turn")
 _OF_ATTEMPTS: tuple[str, ...] = (
     *("finish_reason", "stream_finish_reason", "ttft_us", "chunk_count", "usage_complete", "cost_pusd", "wasted_pusd"),
-    *("price_version", "cache_write_1h_tokens", *TOKENS),
+    *("price_version", "cache_write_1h_tokens", "usage_details", *TOKENS),
 )
 _said = attrgetter(*_IDENTITY, "session_id", "turn_id")
 """What a scope's facts say of `_COLUMNS`."""
@@ -199,6 +199,8 @@ class Projection(Linking):
         for name in TOKENS:
             setattr(node, name, getattr(told.usage, name))
         node.cache_write_1h_tokens = told.usage.cache_write_1h_tokens
+        node.usage_details = told.usage.details.text() if told.usage.details is not None else None
+        node.service_tier = told.usage.tier or node.service_tier
         node.usage_complete = told.usage.complete if end is not None else False
         set_error(node, told.error)
         if node.heard is not None and not self._asks(node):
@@ -350,8 +352,8 @@ def _set_cost(node: Node, end: EndFacts | None, usage: Usage, table: pricing.Tab
     cost = pricing.picodollars(end.cost_usd) if end else None
     node.price_version = None if cost is None else pricing.RELAY
     if cost is None and usage.known:
-        rate = _rate(table, node.model, node.provider, _day(node.start_us or node.last_us))
-        cost = None if rate is None else rate.cost(usage)
+        day = _day(node.start_us or node.last_us)
+        cost = pricing.cost(_tariff(table, node.model, node.provider, day, node.service_tier), usage)
         node.price_version = None if cost is None else table.version
     node.cost_pusd = cost
     node.wasted_pusd = cost if node.status in ("failed", "cancelled", "interrupted") else None
@@ -376,16 +378,18 @@ def _wants_more(node: Node, role: str, event: Parsed) -> bool:
     )
 
 
-_rates: dict[tuple[str, str | None, str | None, date], pricing.Rate | None] = {}
+_tariffs: dict[tuple[str, str | None, str | None, date, str | None], pricing.Tariff] = {}
 
 
-def _rate(table: pricing.Table, model: str | None, provider: str | None, day: date) -> pricing.Rate | None:
-    key = (table.version, model, provider, day)
-    if key not in _rates:
-        if len(_rates) > 4096:
-            _rates.clear()
-        _rates[key] = table.rate(model, provider, day)
-    return _rates[key]
+def _tariff(
+    table: pricing.Table, model: str | None, provider: str | None, day: date, tier: str | None
+) -> pricing.Tariff:
+    key = (table.version, model, provider, day, tier)
+    if key not in _tariffs:
+        if len(_tariffs) > 4096:
+            _tariffs.clear()
+        _tariffs[key] = table.tariff(model, provider, day, tier)
+    return _tariffs[key]
 
 
 @lru_cache(64)

@@ -1,6 +1,6 @@
 """Rows of scopes, written narrowly on SQLite: an insert names what is known, an update what has changed.
 
-A row has 62 columns, most of them null. Binding a null costs as much as binding a number, and an update of a column
+A row has 64 columns, most of them null. Binding a null costs as much as binding a number, and an update of a column
 that has an index costs the index too, whether the value is another one or not.
 """
 
@@ -19,9 +19,9 @@ SCOPE_COLUMNS: Final = (
     "call_role", "tool_call_id", "provider", "model", "api_mode", "attempt", "streaming", "ttft_us", "chunk_count",
     "finish_reason", "stream_finish_reason", "input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens",
     "reasoning_tokens", "total_tokens", "usage_complete", "cost_pusd", "wasted_pusd", "price_version",
-    "cache_write_1h_tokens", "error_type", "error_status", "error_message", "logical_calls", "attempts", "retries",
-    "rewrites", "tools", "subagents",
-    "model_names", "provider_names", "asked", "state",
+    "cache_write_1h_tokens", "service_tier", "usage_details", "error_type", "error_status", "error_message",
+    "logical_calls", "attempts", "retries", "rewrites", "tools", "subagents", "model_names", "provider_names",
+    "asked", "state",
 )  # fmt: skip
 
 Row = tuple[Any, ...]

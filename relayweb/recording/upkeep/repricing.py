@@ -11,9 +11,11 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Q
 
-from relayweb.recording.conventions import pricing, settle
+from relayweb.recording.conventions import details, pricing, settle
 from relayweb.recording.conventions.usage import FIELDS, Usage
+from relayweb.recording.events.atof import START
 from relayweb.recording.models import Role, Scope
+from relayweb.recording.projection import facts
 from relayweb.recording.projection.nodes import Node
 from relayweb.recording.store.tables import Tables
 from relayweb.recording.writing.recorder import Recorder
@@ -44,13 +46,15 @@ class Repricer(Recorder):
     def _reprice(self, node: Node, table: pricing.Table) -> bool:
         if node.price_version == pricing.RELAY:
             return False
-        learned = self._learn_hour_cache(node)
+        learned = self._learn(node, table)
         if node.price_version == table.version and not learned:
             return False
         usage = Usage(
             **{name: getattr(node, name) for name in FIELDS},
             complete=bool(node.usage_complete),
             cache_write_1h_tokens=node.cache_write_1h_tokens,
+            details=details.stored(node.usage_details),
+            tier=node.service_tier,
         )
         day = (_EPOCH + timedelta(microseconds=node.start_us or node.last_us)).date()
         cost = table.cost(node.model, node.provider, usage, day)
@@ -63,14 +67,34 @@ class Repricer(Recorder):
         self.changed(node)
         return True
 
-    def _learn_hour_cache(self, node: Node) -> bool:
-        """What the log says of tokens kept for an hour, which attempts recorded by earlier versions do not hold."""
-        if not node.cache_write_tokens or node.cache_write_1h_tokens is not None:
+    def _learn(self, node: Node, table: pricing.Table) -> bool:
+        """What the log says that decides the price, of an attempt that an earlier version recorded."""
+        before = _priced_by(node)
+        hour = node.cache_write_tokens and node.cache_write_1h_tokens is None
+        if any(before[1:]) or (not hour and _name(node.price_version) == _name(table.version)):
             return False
         self.revive(node)
         usage = settle(node.end, node.stream, node.failed[2] if node.failed else None).usage
         node.cache_write_1h_tokens = usage.cache_write_1h_tokens
-        return node.cache_write_1h_tokens is not None
+        node.usage_details = usage.details.text() if usage.details is not None else None
+        node.service_tier = usage.tier or self._asked_tier(node)
+        return _priced_by(node) != before
+
+    def _asked_tier(self, node: Node) -> str | None:
+        said = self._said(node.start_seq)
+        if said is None or said[0].kind != START:
+            return None
+        event, packed, _ = said
+        return facts.read_scope(event, packed, facts.metadata_of(event.envelope)).service_tier
+
+
+def _priced_by(node: Node) -> tuple[int | None, str | None, str | None]:
+    return node.cache_write_1h_tokens, node.usage_details, node.service_tier
+
+
+def _name(version: str | None) -> str | None:
+    """Of the list prices that a version of the table began with."""
+    return version.rpartition(".")[0] if version else None
 
 
 _SPLIT_UNKNOWN = Q(cache_write_tokens__gt=0, cache_write_1h_tokens__isnull=True)

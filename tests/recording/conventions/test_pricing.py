@@ -72,7 +72,7 @@ def test_an_hour_of_cache_is_priced_when_recorded_and_when_priced_again():
     attempt = talk.attempt(talk.call(), model="claude-sonnet-4-5", out=body)
     Recorder(Tables(connection)).record([Line(json.dumps(event).encode(), 0) for event in talk.all()])
     assert Scope.objects.get(uuid=attempt).cost_pusd == 1_680_000_000
-    price = Price.objects.get(model="claude-sonnet-4-5")
+    price = Price.objects.get(model="claude-sonnet-4-5", tier="standard", above=0)
     price.cache_write_1h = 7
     price.save()
     list(reprice())

@@ -136,6 +136,8 @@ def test_prices_are_edited_in_the_admin(client):
         "cached": "",
         "cache_write": "",
         "cache_write_1h": "",
+        "tier": "standard",
+        "above": "0",
     }
     before = pricing.table().version
     assert client.post("/admin/recording/price/add/", form).status_code == 302
