@@ -116,12 +116,11 @@ class Homes(Memory):
             self._told = [told for told in self._told if told[0].turn_uuid != home.uuid]
             members = {node.uuid: node for node in (home, *inside) if node.turn_uuid == home.uuid}
             self.tell_marked_sessions(members.values())
+            self.recall_all(node for node in inside if not node.is_home)
             for node in inside:
                 if node.is_home:
                     self._homes[node.uuid] = node
                     continue
-                if not node.told:
-                    self.recall(node)
                 if node.told_session is not None:
                     self.tell_session(node, told_at(node), node.told_session)
             self._homes[home.uuid] = self._dirty[home.uuid] = home

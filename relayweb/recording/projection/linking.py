@@ -65,11 +65,11 @@ class Linking(Counting):
         for node in self._dirty.values():
             self._came.setdefault(node.parent_uuid or b"", []).append(node)
         new = [node.uuid for node in self._to_link.values() if node.new]
-        for row in self.tables.waiting(new):
-            child = self._remember(row)
-            if child.top:
-                self._waited.add(child.parent_uuid or b"")
-                self.needs_link(child)
+        waiting = [child for child in map(self._remember, self.tables.waiting(new)) if child.top]
+        self.revive_all(waiting)
+        for child in waiting:
+            self._waited.add(child.parent_uuid or b"")
+            self.needs_link(child)
         while self._to_link:
             self._link_upward(next(iter(self._to_link.values())))
 
@@ -105,7 +105,9 @@ class Linking(Counting):
             if not was_new and before != node.linked:
                 above = self._ancestors(node) if above is None else above
                 above.add(node.uuid)
-                stack += self._children(node)
+                children = self._children(node)
+                self.recall_all(children)
+                stack += children
             node.new = False
 
     def _ancestors(self, node: Node) -> set[bytes]:

@@ -106,12 +106,20 @@ class Memory:
         """Make sure that `end`, `stream` and `failed` are known. The writer knows how."""
         raise NotImplementedError
 
+    def revive_all(self, nodes: Iterable[Node]) -> None:
+        """`revive` of many, with few queries."""
+        raise NotImplementedError
+
     def tell_marked_sessions(self, nodes: Iterable[Node]) -> None:
         """Tell again what the marks of these scopes said of their session. The writer knows them."""
         raise NotImplementedError
 
     def recall(self, node: Node) -> None:
         """Make sure that `told_session` and `told_turn` are known. The writer knows how."""
+        raise NotImplementedError
+
+    def recall_all(self, nodes: Iterable[Node]) -> None:
+        """`recall` of many, with few queries."""
         raise NotImplementedError
 
     def own_last_us(self, node: Node) -> int:

@@ -42,6 +42,7 @@ class Recall(Projection):
         self._known: dict[tuple[bytes, int], list[Known]] = {}
         self._were: dict[int, Parsed] = {}
         """Events read back from the log for this batch."""
+        self._were_bytes = 0
         self._taken: dict[int, tuple[Parsed, Packed]] = {}
         self._orphans: dict[bytes, list[tuple[Parsed, int, int]]] = {}
 
@@ -95,12 +96,34 @@ class Recall(Projection):
     def _back(self, seq: int) -> Parsed | None:
         """An event from the log, read with some more of known identity: if one is asked for, others will be."""
         if seq not in self._were:
-            if sum(len(event.line) for event in self._were.values()) > _MOST_BYTES:
-                self._were = {}
             before = {known.seq for same in self._known.values() for known in same if known.line is None}
-            more = sorted(before - self._were.keys() - {seq})[:_MORE]
-            self._were.update((number, event) for event, number in self._read([seq, *more]))
+            self._read_back([seq, *sorted(before - self._were.keys() - {seq})[:_MORE]])
         return self._were.get(seq)
+
+    def _read_back(self, seqs: list[int]) -> None:
+        if self._were_bytes > _MOST_BYTES:
+            self._were, self._were_bytes = {}, 0
+        for event, number in self._read(seqs):
+            self._were[number] = event
+            self._were_bytes += len(event.line)
+
+    def recall_all(self, nodes: Iterable[Node]) -> None:
+        untold = [node for node in nodes if not node.told]
+        for at in range(0, len(untold), _MORE):
+            some = untold[at : at + _MORE]
+            seqs = {seq for node in some for seq in (node.start_seq, node.end_seq) if seq is not None}
+            self._read_back(sorted(seqs - self._were.keys() - self._taken.keys()))
+            for node in some:
+                self.recall(node)
+
+    def revive_all(self, nodes: Iterable[Node]) -> None:
+        asleep = [node for node in nodes if not node.revived]
+        for at in range(0, len(asleep), _MORE):
+            some = asleep[at : at + _MORE]
+            self._read_back(sorted({node.end_seq for node in some if node.end_seq is not None} - self._were.keys()))
+            self.chunks.prefetch({node.uuid for node in some if node.role == "attempt"})
+            for node in some:
+                self.revive(node)
 
     # Scopes that were not there when their marks came
 

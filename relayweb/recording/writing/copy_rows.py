@@ -39,6 +39,7 @@ def set_aside(tables: Tables, table: str, scopes: Sequence[bytes]) -> None:
     tables._run(f"CREATE TEMP TABLE {table} AS SELECT * FROM recording_scope WHERE false")
     uuids = [(tables.uuid_in(scope),) for scope in scopes]
     tables._many(f"INSERT INTO {table} SELECT * FROM recording_scope WHERE uuid = {tables._mark}", uuids)
+    tables._run(f"CREATE INDEX {table}_uuid ON {table} (uuid)")
 
 
 def restore_arrival(tables: Tables, table: str) -> None:

@@ -206,7 +206,7 @@ class Recorder(Recall):
 
     def _forget_batch(self) -> None:
         self._known, self._taken, self._orphans, self._events, self._flagged = {}, {}, {}, [], {}
-        self._were = {}
+        self._were, self._were_bytes = {}, 0
         self.rewrites, self.early = [], {}
 
     # Before the batch

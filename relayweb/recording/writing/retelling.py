@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -130,6 +131,7 @@ class Retelling(Replay):
     def tell_without(self, scopes: list[UUID], seqs: Collection[int], gone: Collection[Event]) -> None:
         """Tell these events of these scopes, after others of them have been deleted."""
         uuids = [scope.bytes for scope in scopes]
+        first = _starts_of_homes(scopes).intersection(seqs)
         copy_rows.set_aside(self.tables, "recording_before", uuids)
         search_index.forget((), [event.seq for event in gone])
         self.tables.delete("recording_event", "seq", [event.seq for event in gone])
@@ -139,7 +141,8 @@ class Retelling(Replay):
         )  # marks of another scope with the uuid of one of these
         self.tables.delete("recording_scope", "uuid", uuids)
         conflicts.show_one_each({event.uuid for event in gone})
-        self.run(log=_slices_of(seqs))
+        # Homes first: below one that comes late everything is hung anew.
+        self.run(log=chain(_slices_of(first), _slices_of(set(seqs) - first)))
         copy_rows.restore_arrival(self.tables, "recording_before")
 
     def _priced(self, scopes: set[bytes]) -> dict[bytes, tuple[int | None, str | None]]:
@@ -153,6 +156,14 @@ def events_of(scopes: list[UUID]) -> dict[int, int]:
     for some in slices(scopes):
         events = Event.objects.filter(Q(uuid__in=some) | Q(mark_of__in=some))
         found.update(events.values_list("seq", "flags"))
+    return found
+
+
+def _starts_of_homes(scopes: list[UUID]) -> set[int]:
+    found: set[int] = set()
+    for some in slices(scopes):
+        homes = Scope.objects.filter(uuid__in=some, is_home=True).values("uuid")
+        found.update(Event.objects.filter(uuid__in=homes, kind=Event.Kind.START).values_list("seq", flat=True))
     return found
 
 
