@@ -141,6 +141,10 @@ def session(kind: str, n: int, parent: int | None, ms: float, **more: Any) -> An
 
 
 FOUND: dict[str, list[Any]] = {
+    "a scope whose end tells a root that its start does not": [
+        streams.scope("end", streams.uid(2), streams.uid(1), 80, name="plan", root=streams.uid(7)),
+        streams.scope("start", streams.uid(2), streams.uid(1), 10, name="plan"),
+    ],
     "a session whose smaller start makes it a plain agent keeps no id its turns told": [
         turn("end", 3, 1, 0.5, "s"),
         session("start", 1, 9, 40),

@@ -152,6 +152,8 @@ class Projection(Linking):
             node.role = said.role
             node.flag(BY_PLACE, said.role == "agent")
             node.parent_uuid, node.root = event.parent, event.root
+            if event.root is None:  # what another event said of it before holds no more
+                node.flag(FLAG.MISSING_PARENT, False)
             self.needs_link(node)
         if not first and before != (node.told_session, node.told_turn):
             self.needs_link(node)

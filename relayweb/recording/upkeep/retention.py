@@ -18,7 +18,9 @@ from relayweb.recording.models import ChunkBlock, Content, Event, Scope
 from relayweb.recording.store import blocks, encoding, search_index
 from relayweb.recording.store.compression import CONTENT, EVENT
 from relayweb.recording.store.tables import Tables
+from relayweb.recording.writing import copy_rows
 from relayweb.recording.writing.recorder import Recorder
+from relayweb.recording.writing.retelling import slices
 
 SLICE = 20  # turns in one transaction
 SCAN = 2_000  # rows read at once
@@ -206,15 +208,37 @@ class _Forgetting(Recorder):
         tables, uuids = self.tables, [UUID(bytes=home) for home in homes]
         found = Scope.objects.filter(turn_uuid__in=uuids).values_list("uuid", flat=True)
         scopes = [uuid.bytes for uuid in found]
-        search_index.forget((), [seq for *_, seq in tables.seqs(scopes)])
-        pruned.events += tables.delete("recording_event", "uuid", scopes)
-        pruned.events += tables.delete("recording_event", "mark_of", scopes)
+        gone = {seq for (seq,) in tables.seqs(scopes)} - self._left_around(scopes)
+        search_index.forget((), gone)
+        pruned.events += tables.delete("recording_event", "seq", sorted(gone))
         tables.delete("recording_chunkblock", "attempt_uuid", scopes)
         tables.delete("recording_stream", "attempt_uuid", scopes)
         tables.delete("recording_rewrite", "attempt_uuid", scopes)
         pruned.scopes += tables.delete("recording_scope", "uuid", scopes)
         for uuid in scopes:
             self.nodes.drop(uuid)
+
+    def _left_around(self, scopes: list[bytes]) -> set[int]:
+        """The marks of others that bear a uuid of these scopes. What they hang under is told anew, and what is left of
+        what hung under these scopes."""
+        going, left = set(scopes), set[int]()
+        for some in slices([UUID(bytes=scope) for scope in scopes]):
+            rows = Scope.objects.filter(uuid__in=some).values_list("start_seq", flat=True)
+            own = {seq for seq in rows if seq is not None}  # of a call blocked before it began its mark
+            marks = Event.objects.filter(uuid__in=some, kind=Event.Kind.MARK).exclude(seq__in=own)
+            for seq, uuid in marks.values_list("seq", "mark_of"):
+                if uuid is not None and uuid.bytes not in going:
+                    left.add(seq)
+                    self.doubt(uuid.bytes)
+            for child in Scope.objects.filter(parent_uuid__in=some).values_list("uuid", flat=True):
+                if child.bytes not in going:
+                    self.doubt(child.bytes)
+        return left
+
+    def _keep_doubts(self) -> None:
+        if self.doubts:
+            copy_rows.put_unsettled(self.tables, self.doubts)
+        super()._keep_doubts()
 
 
 def _forget_stray_marks(cutoff_us: int, pruned: Pruned) -> None:

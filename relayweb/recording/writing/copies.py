@@ -111,10 +111,12 @@ class RunRecorder(Settling):
             there = ranks.setdefault(copy.scope, {})
             if copy.kind == MARK:
                 copy.line.duplicate = not copy.log and min(there.values(), default=_WORST) < copy.rank
-            elif there.setdefault(copy.kind, _WORST) <= copy.rank:  # of equally good ones the first
-                copy.line.duplicate = True
-            else:
-                there[copy.kind] = copy.rank
+                continue
+            best = there.get(copy.kind, _WORST)
+            # Relay tells of one scope in several vocabularies, of which the first will do. Foreign spans of one id that
+            # differ are different results: kept, and flagged.
+            copy.line.duplicate = best < copy.rank or (best == copy.rank and not copy.made)
+            there[copy.kind] = min(best, copy.rank)
         self._rank = copies[0].rank
         try:
             super().record([copy.line for copy in copies if not copy.line.duplicate])
