@@ -129,6 +129,11 @@ class Node(Schema):
     cost_usd: float | None = None
     wasted_usd: float | None = None
     price_version: str | None = Field(None, description="The price table that gave the cost, or relay.")
+    service_tier: str | None = Field(None, description="It is priced by: standard, flex, batch, priority, fast …")
+    usage_details: dict[str, int] | None = Field(
+        None,
+        description="Counts of what has a price of its own: audio, images, web searches; null where there is none.",
+    )
     asked: str | None = None
     session_id: str | None = None
     tool_call_id: str | None = None

@@ -71,6 +71,23 @@ def test_sessions_say_that_their_tokens_are_a_lower_bound(viewer):
 
 
 @pytest.mark.django_db(transaction=True)
+def test_the_usage_says_by_which_tier_it_was_priced_and_what_has_no_price():
+    usage = {"input_tokens": 1000, "output_tokens": 10, "complete": True}
+    node = {"status": "ok", "usage": usage, "model": "gpt-5", "cost_usd": 0.5, "usage_details": None}
+    node |= {"service_tier": "flex", "price_version": "2026-06-01.2"}
+    told = dict(facts.usage(node))
+    assert (told["Service tier"], told["priced by"]) == ("flex", "price table 2026-06-01.2, flex tier")
+    assert "standard tier" in dict(facts.usage({**node, "service_tier": None}))["priced by"]
+    assert "Relay" in dict(facts.usage({**node, "price_version": "relay"}))["priced by"]
+    spoken = {"audio_input": 300, "web_searches": 2}
+    told = facts.usage({**node, "price_version": None, "cost_usd": None, "usage_details": spoken})
+    assert ("of it audio", "300") in told and ("Web searches", "2") in told and ("Cost", "–") in told
+    assert dict(told)["priced by"] == "the price table has no price for gpt-5 in the flex tier with audio, web searches"
+    assert "priced by" not in dict(facts.usage({**node, "usage": {}}))
+    del node["price_version"]  # a turn, a call
+    assert "priced by" not in dict(facts.usage(node))
+
+
 def test_the_overview_says_how_many_are_inside_and_where_the_rest_stands(viewer):
     turn, lines = uid(), []
     lines.append(scope("start", turn, None, 0, category="agent", metadata={"nemo_relay_scope_role": "turn"}))

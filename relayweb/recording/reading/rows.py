@@ -19,8 +19,8 @@ COLUMNS = (
     "api_request_id", "call_role", "tool_call_id", "provider", "model", "api_mode", "attempt", "streaming", "ttft_us",
     "chunk_count", "finish_reason", "stream_finish_reason", "input_tokens", "output_tokens", "cached_tokens",
     "cache_write_tokens", "reasoning_tokens", "total_tokens", "usage_complete", "cost_pusd", "wasted_pusd",
-    "price_version", "error_type", "error_status", "error_message", "logical_calls", "attempts", "retries", "rewrites",
-    "tools", "subagents", "model_names", "provider_names", "asked",
+    "price_version", "service_tier", "usage_details", "error_type", "error_status", "error_message", "logical_calls",
+    "attempts", "retries", "rewrites", "tools", "subagents", "model_names", "provider_names", "asked",
 )  # fmt: skip
 """What `Row` holds, in order: everything but the projection's own state, which can be large."""
 
@@ -72,6 +72,8 @@ class Row(msgspec.Struct):
     cost_pusd: int | None
     wasted_pusd: int | None
     price_version: str | None
+    service_tier: str | None
+    usage_details: str | None
     error_type: str | None
     error_status: int | None
     error_message: str | None
@@ -253,6 +255,8 @@ def _attempt(row: Row) -> dict[str, Any]:
         "cost_usd": usd(row.cost_pusd),
         "wasted_usd": usd(row.wasted_pusd),
         "price_version": row.price_version,
+        "service_tier": row.service_tier,
+        "usage_details": None if row.usage_details is None else json.loads(row.usage_details),
         "call_role": row.call_role,
         "api_request_id": row.api_request_id,
         "asked": row.asked,

@@ -91,25 +91,52 @@ def number(value: int | None) -> str:
     return formats.UNKNOWN if value is None else f"{value:,}".replace(",", " ")
 
 
+_COUNTS = (
+    ("Read", "input_tokens"),
+    ("of it audio", "audio_input"),
+    ("of it images", "image_input"),
+    ("of it cached", "cached_tokens"),
+    ("written to the cache", "cache_write_tokens"),
+    ("Written", "output_tokens"),
+    ("of it reasoning", "reasoning_tokens"),
+    ("of it audio", "audio_output"),
+    ("of it images", "image_output"),
+    ("Web searches", "web_searches"),
+)
+
+
 def usage(node: Node) -> list[Pair]:
     used = node.get("usage") or {}
     least = formats.least(node)
-    rows = [
-        ("Read", "input_tokens"),
-        ("of it cached", "cached_tokens"),
-        ("written to the cache", "cache_write_tokens"),
-        ("Written", "output_tokens"),
-        ("of it reasoning", "reasoning_tokens"),
-    ]
+    counts = {**used, **(node.get("usage_details") or {})}
     pairs = [
-        (label, formats.at_least(number(used.get(key)), least))
-        for label, key in rows
-        if used.get(key) is not None or key in ("input_tokens", "output_tokens")
+        (label, formats.at_least(number(counts.get(key)), least))
+        for label, key in _COUNTS
+        if counts.get(key) is not None or key in ("input_tokens", "output_tokens")
     ]
+    if node.get("service_tier"):
+        pairs.append(("Service tier", str(node["service_tier"])))
     pairs.append(("Cost", formats.at_least(formats.cost(node.get("cost_usd")), least)))
+    if "price_version" in node and used.get("input_tokens") is not None:
+        pairs.append(("priced by", _priced_by(node)))
     if node.get("wasted_usd"):
         pairs.append(("of it wasted", formats.at_least(formats.cost(node["wasted_usd"]), least)))
     return pairs
+
+
+def _priced_by(node: Node) -> str:
+    """Whose figure the cost of an attempt is, or for what there is none."""
+    tier, version = node.get("service_tier") or "standard", node["price_version"]
+    if version == "relay":
+        return "Relay, or whoever recorded the call"
+    if version is not None:
+        return f"price table {version}, {tier} tier"
+    details = node.get("usage_details") or {}
+    beside = [name for name in ("audio", "image") if any(key.startswith(name) for key in details)]
+    beside += ["web searches"] if "web_searches" in details else []
+    beside += ["other tools of the provider"] if "unpriced" in details else []
+    among = f" with {', '.join(beside)}" if beside else ""
+    return f"the price table has no price for {node.get('model') or 'an unknown model'} in the {tier} tier{among}"
 
 
 def stopped(subject: Subject) -> list[Pair]:
