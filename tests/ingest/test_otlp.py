@@ -50,9 +50,14 @@ def test_a_span_is_a_start_and_an_end_with_its_exact_times() -> None:
     assert start["category"] == "function"
 
 
-def test_a_span_that_ends_before_it_starts_has_no_length() -> None:
+def test_a_span_without_an_end_has_no_length() -> None:
     start, end = read(span({}, end_ns=0))
     assert start["timestamp"] == end["timestamp"]
+
+
+def test_b43_a_span_that_ends_before_it_starts_keeps_both_times() -> None:
+    start, end = read(span({}, end_ns=1767225590_123456789))
+    assert (start["timestamp"][:19], end["timestamp"][:19]) == ("2026-01-01T00:00:00", "2025-12-31T23:59:50")
 
 
 def test_a_child_names_the_same_parent_as_the_parent_names_itself() -> None:
@@ -359,6 +364,42 @@ def test_json_that_is_no_request_is_an_error_that_says_so(data: bytes) -> None:
 def test_bytes_that_are_no_protobuf_are_an_error_that_says_so() -> None:
     with pytest.raises(BadRequest, match="protobuf"):
         from_protobuf(b"\xff\xff plain text")
+
+
+def test_b41_of_texts_that_are_no_utf8_only_what_is_none_is_replaced() -> None:
+    told = [("QQQQ", "before"), ("after", "QQQQ")]
+    request = ExportTraceServiceRequest()
+    spans = request.resource_spans.add().scope_spans.add().spans
+    for name, text in told:
+        found = spans.add(name=name, trace_id=b"\xff" * 16, span_id=b"\xfe" * 8)
+        found.attributes.add(key="a").value.string_value = text
+        found.attributes.add(key="b").value.bytes_value = b"\xff\xfe"
+    document = {
+        "resourceSpans": [
+            {
+                "scopeSpans": [
+                    {
+                        "spans": [
+                            {
+                                **{"traceId": "ff" * 16, "spanId": "fe" * 8, "name": name},
+                                "attributes": [
+                                    {"key": "a", "value": {"stringValue": text}},
+                                    {"key": "b", "value": {"stringValue": "fffe"}},
+                                ],
+                            }
+                            for name, text in told
+                        ]
+                    }
+                ]
+            }
+        ]
+    }
+    bad = b"\xff\xfe\xed\xa0"
+    for read_spans, body in ((from_protobuf, request.SerializeToString()), (from_json, json.dumps(document).encode())):
+        first, second = read_spans(body.replace(b"QQQQ", bad))
+        assert (first.name, first.attributes) == ("\ufffd" * 4, {"a": "before", "b": "fffe"})
+        assert (second.name, second.attributes) == ("after", {"a": "\ufffd" * 4, "b": "fffe"})
+        assert (first.trace_id, first.span_id) == (b"\xff" * 16, b"\xfe" * 8)
 
 
 anything = st.dictionaries(

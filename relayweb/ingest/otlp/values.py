@@ -20,20 +20,30 @@ class BadRequest(ValueError):
 
 
 def from_protobuf_bytes(parse: Callable[[bytes], Any], data: bytes, what: str) -> Any:
-    """A protobuf message. Raises BadRequest."""
+    """A protobuf message; what is no UTF-8 in its texts is replaced. Raises BadRequest."""
     from google.protobuf.message import DecodeError
 
+    from relayweb.ingest.otlp import mending
+
     try:
-        return parse(data)
+        try:
+            return parse(data)
+        except DecodeError:
+            return parse(mending.valid_texts(parse, data))
     except DecodeError as error:
         raise BadRequest(f"not an OTLP {what} request in protobuf: {error}") from None
 
 
 def from_json_text(read: Callable[[bytes], list[T]], data: bytes, what: str) -> list[T]:
-    """What `read` makes of OTLP JSON; of a value that is too deep only the depth is left out. Raises BadRequest."""
+    """What `read` makes of OTLP JSON; of a value that is too deep only the depth is left out, and what is no UTF-8 is
+    replaced. Raises BadRequest."""
     try:
         try:
             return read(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            if (mended := data.decode(errors="replace").encode()) == data:
+                raise
+            return from_json_text(read, mended, what)
         except RecursionError:
             return read(shallow(data))
     except (msgspec.DecodeError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
