@@ -12,7 +12,7 @@ from relayweb.recording.conventions.chat import Call, messages_of, tell_usage, t
 
 _SESSIONS = (
     *("gen_ai.conversation.id", "session.id", "langfuse.session.id", "ai.telemetry.metadata.sessionId"),
-    *("traceloop.association.properties.session_id", "traceloop.association.properties.thread_id"),
+    *("traceloop.association.properties.session_id", "traceloop.association.properties.thread_id", "conversation.id"),
 )
 
 

@@ -15,9 +15,10 @@ from uuid import UUID
 
 import msgspec
 
-from relayweb.ingest.otlp import claude_code, relay
+from relayweb.ingest.otlp import claude_code, codex, gemini_cli, relay
 from relayweb.ingest.otlp.dialects import session_of
 from relayweb.ingest.otlp.lines import mark_line
+from relayweb.ingest.otlp.pieces import Piece, told_ns
 from relayweb.ingest.otlp.spans import SpanEvent
 from relayweb.ingest.otlp.values import (
     KeyValue,
@@ -161,11 +162,23 @@ def events(log: LogRecord) -> list[bytes]:
     """A record as events: a mark, and of products that send no spans the scopes it tells of."""
     if told := relay.read_mark(SpanEvent(log.name, log.at_ns, log.attributes)):  # of our own export
         return [mark_line(log.at_ns, {}, **told, propagation_root_uuid=None)]
-    name, identity = log.name or _named(log), _identity(log)
-    piece = None if _in_span(log) else claude_code.piece(name, log.attributes, identity, log.at_ns)
+    name, identity = _name(log), _identity(log)
+    piece = None if _in_span(log) else _piece(log, name, identity)
     if piece is None:
         return [_mark(log, name, identity)]
     return [*piece.lines, _mark(log, name, identity, piece.under)]
+
+
+def _piece(log: LogRecord, name: str, identity: UUID) -> Piece | None:
+    for read in (claude_code.piece, codex.piece, gemini_cli.piece):
+        if (piece := read(name, log.attributes, identity, _told_at(log))) is not None:
+            return piece
+    return None
+
+
+def _told_at(log: LogRecord) -> int:
+    """When it was, as far as it says so itself: what is sent again must be the same."""
+    return log.at_ns or told_ns(log.attributes) or log.observed_ns
 
 
 def _in_span(log: LogRecord) -> bool:
@@ -184,7 +197,7 @@ def _mark(log: LogRecord, name: str, identity: UUID, under: UUID | None = None) 
         told |= {k: v.hex() for k, v in (("trace_id", log.trace_id), ("span_id", log.span_id)) if v.strip(b"\0")}
     is_told = genai.is_told(name)
     return mark_line(
-        log.at_ns or log.observed_ns or time.time_ns(),
+        _told_at(log) or time.time_ns(),
         # What search is to find is known by this member: it reads no other marks.
         told_by_span(log.trace_id.rjust(16, b"\0"), made=True, log=True) if under else {},
         uuid=str(identity),
@@ -197,11 +210,16 @@ def _mark(log: LogRecord, name: str, identity: UUID, under: UUID | None = None) 
     )
 
 
-def _named(log: LogRecord) -> str:
-    """SDKs before the field `event_name` tell the name in an attribute, Claude Code all of it in the body."""
+def _name(log: LogRecord) -> str:
+    """SDKs before the field `event_name` tell the name in an attribute, Claude Code all of it in the body.
+
+    Those of Rust's `tracing` have the place in the source in that field.
+    """
     named = log.attributes.get("event.name")
     if not isinstance(named, str) or not named:
-        return "log"
+        return log.name or "log"
+    if log.name and not (log.name.startswith("event ") and ".rs:" in log.name):
+        return log.name
     return log.body if isinstance(log.body, str) and log.body.endswith("." + named) else named
 
 

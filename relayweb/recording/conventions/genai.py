@@ -35,9 +35,10 @@ _PARAMETERS = {
 }
 _ROLES = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
 _PROMPT, _COMPLETION, _CHOICE = "gen_ai.content.prompt", "gen_ai.content.completion", "gen_ai.choice"
-_PROMPTED, _RESPONSE = "claude_code.user_prompt", "claude_code.assistant_response"
-_TELLING = frozenset((*_ROLES, _CHOICE, DETAILS, _PROMPT, _COMPLETION, _PROMPTED, _RESPONSE))
-_LEFT_OUT = (None, "<REDACTED>")
+_PROMPTED = frozenset(f"{agent}.user_prompt" for agent in ("claude_code", "codex", "gemini_cli", "qwen-code"))
+_RESPONSE = "claude_code.assistant_response"
+_TELLING = frozenset((*_ROLES, _CHOICE, DETAILS, _PROMPT, _COMPLETION, *_PROMPTED, _RESPONSE))
+_LEFT_OUT = (None, "<REDACTED>", "[REDACTED]")
 
 Event = tuple[str, Mapping[str, Any]]
 """The name of an event and what it says."""
@@ -153,7 +154,7 @@ def _told(events: Iterable[Event]) -> tuple[list[dict[str, Any]], list[tuple[dic
             message = parsed(said.get("message", said.get("content")))
             extra = {"tool_calls": items(said["tool_calls"])} if said.get("tool_calls") else {}
             answered += [({**m, **extra}, said.get("finish_reason")) for m in messages_of(message, "assistant") or [{}]]
-        elif name == _PROMPTED and said.get("prompt") not in _LEFT_OUT:
+        elif name in _PROMPTED and said.get("prompt") not in _LEFT_OUT:
             asked += messages_of({"role": "user", "content": said["prompt"]})
         elif name == _RESPONSE and said.get("response") not in _LEFT_OUT:
             answered += [(message, None) for message in messages_of(said["response"], "assistant")]

@@ -15,9 +15,9 @@ Key = tuple[str, str]
 
 GATEWAY = "gateway"
 """The profile of gateways, who hand turns on to each other."""
-CLAUDE_CODE = "claude-code"
-"""The profile of turns of which each log record tells a piece."""
-_IN_PIECES = frozenset((GATEWAY, CLAUDE_CODE))
+CLAUDE_CODE, CODEX, GEMINI_CLI, QWEN_CODE = "claude-code", "codex", "gemini-cli", "qwen-code"
+"""The profiles of turns of which each log record tells a piece."""
+_IN_PIECES = frozenset((GATEWAY, CLAUDE_CODE, CODEX, GEMINI_CLI, QWEN_CODE))
 
 
 def end_told_elsewhere(first: Node, inside: Iterable[Node]) -> Node | None:
