@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from adapters.accumulators.base import RECORDED, combined, gathered, grown, index_of, settled
@@ -102,7 +104,8 @@ class AnthropicStreamAccumulator:
         for index in sorted(self._blocks)[:most]:
             block = settled(self._blocks[index], 1)
             if index in self._inputs:
-                block["input"] = _parsed("".join(self._inputs[index]), block.get("input"))
+                exact = most is not None  # what is recorded keeps every digit; a caller gets the numbers Python has
+                block["input"] = _parsed("".join(self._inputs[index]), block.get("input"), exact)
             content.append(block)
         return {"type": "message", "role": "assistant", **self._message, "content": content}
 
@@ -110,11 +113,19 @@ class AnthropicStreamAccumulator:
         return combined(base, self._build(None))
 
 
-def _parsed(text: str, empty: Any) -> Any:
-    """The tool input a text means; the text itself when it is no JSON (an input that was cut)."""
+def _parsed(text: str, empty: Any, exact: bool) -> Any:
+    """The tool input a text means; the text itself when it is no JSON (an input that was cut), or no `exact` value."""
     if not text:
         return {} if empty is None else empty
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return json.loads(text, parse_float=_exact, parse_constant=_exact) if exact else json.loads(text)
+    except (ValueError, ArithmeticError, RecursionError):
         return text
+
+
+def _exact(text: str) -> float:
+    """A number whose digits all stay; raises ValueError for others."""
+    number = float(text)
+    if not math.isfinite(number) or Decimal(repr(number)) != Decimal(text):
+        raise ValueError(text)
+    return number

@@ -326,6 +326,27 @@ def test_R64_B23_a_cut_tool_input_stays_text() -> None:
     assert blocks(use, grow(0, "input_json_delta", partial_json='{"a": [1'))[0]["input"] == '{"a": [1'
 
 
+@pytest.mark.parametrize(
+    "number", ["1e400", "1.00000000000000000001", "-1e-400", "NaN", "123456789.123456789123456789"]
+)
+def test_B24_a_tool_input_whose_digits_no_float_holds_stays_text_in_the_record(number: str) -> None:
+    text = f'{{"a":{number}}}'
+    whole = AnthropicStreamAccumulator()
+    for chunk in (
+        block(0, type="tool_use", id="t", name="f", input={}),
+        grow(0, "input_json_delta", partial_json=text),
+    ):
+        whole.observe(chunk)
+    assert whole.finalize()["content"][0]["input"] == text
+    assert isinstance(whole.response()["content"][0]["input"]["a"], float), "a caller gets what its SDK gives it"
+
+
+def test_B24_a_tool_input_whose_digits_all_stay_is_a_value() -> None:
+    use = block(0, type="tool_use", id="t", name="f", input={})
+    text = '{"a":0.1,"b":1e2,"c":2.50,"d":-0.0,"e":1.7976931348623157e308}'
+    assert blocks(use, grow(0, "input_json_delta", partial_json=text))[0]["input"] == json.loads(text)
+
+
 def test_R64_a_tool_without_arguments_has_an_empty_object() -> None:
     use = block(0, type="tool_use", id="t", name="f", input={})
     assert blocks(use)[0]["input"] == {}

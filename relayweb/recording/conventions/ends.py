@@ -33,6 +33,7 @@ from relayweb.recording.conventions.shapes import (
 )
 from relayweb.recording.conventions.usage import UNKNOWN, Usage, merge, read_usage
 
+_GROWING = (ANTHROPIC, GEMINI)  # they tell usage while a stream runs
 _LONGEST_OUTCOME = 64  # as its column, which on PostgreSQL takes no more
 
 
@@ -101,7 +102,7 @@ def _read_answer(
     elif status == "ok" and body.get("status") in ("cancelled", "failed") and mode == RESPONSES:
         status = body["status"]
     finish = finish_reason(body) or text_or_none(annotated.get("finish_reason"))
-    if finish is None and (status != "ok" or mode == ANTHROPIC):
+    if finish is None and (status != "ok" or mode in _GROWING):
         usage = usage.partial()  # counters of a stream that was cut: at least that much
     if finish is None and body and mode in (CHAT, RESPONSES, ANTHROPIC):
         flags.append("unfinished")
@@ -206,7 +207,7 @@ def settle(
         flags.remove("unfinished")
         if status == "ok" and finished is None and (streamed or streaming):
             flags.append("unfinished_stream")
-    if finished is None and (end is None or status != "ok" or end.api_mode == ANTHROPIC):
+    if finished is None and (end is None or status != "ok" or end.api_mode in _GROWING):
         usage = usage.partial()
     refused = status == "failed" and error is not None and error.status is not None and error.status >= 400
     if not usage.known and not streamed and (refused or status == "blocked"):

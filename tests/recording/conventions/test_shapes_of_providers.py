@@ -301,3 +301,11 @@ def test_a_stream_is_read_as_it_was_meant(sample: str) -> None:
     assert (told.status, told.finish_reason, told.usage.total_tokens) == (status, finish, total)
     found = [chunk_content(None, chunk) for chunk in chunks]
     assert [(kind, text) for kind, text in found if text] == contents
+
+
+@pytest.mark.parametrize(("finish", "complete"), [(None, False), ("STOP", True)])
+def test_what_gemini_counted_before_a_stream_ended_is_a_lower_bound(finish: str | None, complete: bool) -> None:
+    counted = {"promptTokenCount": 10, "candidatesTokenCount": 1, "totalTokenCount": 11}
+    stream = Stream().fold(read_chunk("gemini", _gemini({"text": "h"}, finish=finish, usageMetadata=counted)))
+    told = settle(read_end(name="x", api_mode="gemini", data=None, metadata=OK), stream, streaming=True)
+    assert (told.usage.total_tokens, told.usage.complete) == (11, complete)
