@@ -74,12 +74,13 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "relayweb needs Python 3.11 or newer; name one with make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+COMPILED = hatch_build.py relayweb/recording/kernels/compiled.pyx
+$(VENV)/.installed: pyproject.toml $(COMPILED) | $(VENV)/bin/python
 	@echo "installing relayweb into $(VENV), once"
 	@$(PIP) --editable .
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.installed-dev: pyproject.toml $(COMPILED) | $(VENV)/bin/python
 	@echo "installing relayweb and what its tests need into $(VENV), once"
 	@$(PIP) "pip>=25.1"
 	@$(PIP) --editable '.[postgres,redis]' --group dev

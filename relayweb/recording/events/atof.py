@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
+from relayweb.recording.kernels import is_deeper
+
 MAX_DEPTH: Final = 500
 """Levels of nesting that are kept. What lies deeper is left out, and a text in its place says how much that was."""
 
@@ -67,8 +69,6 @@ class Parsed(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(Envelope).decode
-_raw_object = msgspec.json.Decoder(dict[str, Raw]).decode
-_raw_array = msgspec.json.Decoder(list[Raw]).decode
 
 
 def parse(line: bytes) -> Parsed:
@@ -321,32 +321,6 @@ def restore_surrogates(line: bytes, surrogates: Iterable[tuple[int, bytes]]) -> 
     for offset, digits in surrogates:
         text[offset : offset + 4] = digits
     return bytes(text)
-
-
-_NO_OPENING = bytes(set(range(256)).difference(b"{["))
-
-
-def is_deeper(text: bytes | Raw, levels: int) -> bool:
-    """Whether valid JSON nests deeper than `levels`. Only values long enough to do so are opened."""
-    text = bytes(text)
-    if len(text.translate(None, _NO_OPENING)) <= levels:
-        return False
-    stack = [(text, levels)]
-    while stack:
-        text, levels = stack.pop()
-        if len(text) < 2 * levels + 2:
-            continue
-        first = text.lstrip()[:1]
-        if first not in (b"{", b"["):
-            continue
-        if levels == 0:
-            return True
-        try:
-            children = _raw_object(text).values() if first == b"{" else _raw_array(text)
-        except msgspec.DecodeError:  # duplicate of what the caller found, or a key that is no text
-            return True
-        stack += [(bytes(child), levels - 1) for child in children if len(bytes(child)) >= 2 * levels]
-    return False
 
 
 # Reading payloads -----------------------------------------------------------------------------------------------------

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Final
 
 from adapters.secret_names import ENDINGS, MASK, NAMES, NO_LETTER, is_secret_name
+from relayweb.recording.kernels.names import LOOSE_MEMBERS, is_loose
 
 __all__ = [
     "HEADER_SIGNS",
@@ -66,15 +66,6 @@ _USER_ALONE = re.compile(r"(://)(?=[^\s/:@\"'<>]{0,200}\d)[^\s/:@\"'<>\\]{16,400
 # with the square of the text, hours for a hostile megabyte.
 _RUN = re.compile(r"[A-Za-z0-9_.-]{16,}")
 _JWT_HEAD = re.compile(r"(?:^|-)(?=eyJ.{6})")
-_LOOSE_MEMBERS = frozenset(("headers", "extra_headers", "metadata", "error", "plugin_config"))
-"""Members under which any credential is masked, wherever they stand; attributes like `exception.message` too."""
-
-
-@lru_cache(1024)
-def is_loose(name: str) -> bool:
-    """Whether any credential is masked under a member of this name."""
-    lower = name.lower()
-    return lower in _LOOSE_MEMBERS or lower.endswith("headers") or lower.startswith("exception.")
 
 
 def special_names(names: Iterable[str]) -> set[str]:
@@ -91,7 +82,7 @@ def special_names(names: Iterable[str]) -> set[str]:
 
 
 _NO_LETTER_OF_A_LINE = re.compile(r"[^a-z0-9\n]+")
-_SPECIAL_ENDINGS = tuple({NO_LETTER.sub("", name) for name in (*NAMES, *ENDINGS, *_LOOSE_MEMBERS, "headers") if name})
+_SPECIAL_ENDINGS = tuple({NO_LETTER.sub("", name) for name in (*NAMES, *ENDINGS, *LOOSE_MEMBERS, "headers") if name})
 
 
 _SHORT = 200  # characters: below, all signs together take longer than what they save

@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from relayweb.recording.events.atof import load
 from relayweb.recording.events.credentials import HEADER_SIGNS, KEY_SIGNS, is_loose, is_secret_name, special_names
+from relayweb.recording.kernels import COMPILED, Signs
 
 K = TypeVar("K", str, int)
 
@@ -29,7 +30,7 @@ def suspects_names(text: bytes) -> bool:
     False is certain.
     """
     if len(text) < _SMALL or text[0] not in b'{["':
-        return _holds_secret(text.lower())
+        return _may_show_a_sign(text) and _holds_secret(text.lower())
     try:
         return _has_secret_member(text)
     except (msgspec.DecodeError, RecursionError):
@@ -208,6 +209,17 @@ _UNDERSCORE_SIGN: Final = _ending_in("_")
 _DASH_SIGN: Final = _ending_in("-")
 
 
+_EVERY_SIGN: Final = Signs(
+    (b"@", b"asia", *_NAME_SIGNS, *_PARAMETER_SIGNS, *_MEMBER_SIGNS, *(sign[:-1] + b"'" for sign in _MEMBER_SIGNS))
+    + tuple(sign.encode() for sign in _SIGNS)
+)
+"""Whatever else is looked for, a text without these holds nothing suspicious."""
+
+
+def _may_show_a_sign(text: bytes) -> bool:
+    return not COMPILED or _EVERY_SIGN.within(text)
+
+
 class Prefilter:
     """`suspects_names` or `suspects_credentials`, of events with holes (see `content`).
 
@@ -220,6 +232,8 @@ class Prefilter:
 
     def suspects(self, text: bytes) -> bool:
         """Whether this event may hold a secret. False is certain."""
+        if not _may_show_a_sign(text):
+            return False
         unknown = {text} if len(text) > _LONG else set(text.split(b",")).difference(self._clean)
         if not unknown:
             return False

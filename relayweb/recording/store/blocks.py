@@ -16,14 +16,14 @@ from itertools import accumulate, pairwise, repeat
 import msgspec
 
 from relayweb.recording.events.atof import Parsed, format_timestamp, uuid_text
+from relayweb.recording.kernels import pack, pack_differences, write_varint
 from relayweb.recording.store.compression import CONTENT
-from relayweb.recording.store.encoding import read_varint, write_varint
+from relayweb.recording.store.encoding import read_varint
 
 MARKS, CONTENTS = 0, 1
 _BIG_ENDIAN = sys.byteorder == "big"
 _EPOCH = 1 << 63  # added to a time, which may lie before 1970
 
-INDEX = b'"chunk_index":'
 _NUMBER = re.compile(rb"(?<=[:,\[ ])(0|[1-9]\d{0,14})(?=[,}\]])")
 
 
@@ -61,19 +61,12 @@ def take_numbers(text: bytes) -> tuple[bytes, tuple[int, ...]]:
     return b"\0n".join(parts[::2]), tuple(map(int, parts[1::2]))
 
 
-_CODES = "bhiq"  # 1, 2, 4 or 8 bytes a number
+_CODES = "bhiq"  # of `array`: 1, 2, 4 or 8 bytes a number, as `pack` writes them
 
 
-def _pack(out: bytearray, values: Sequence[int]) -> None:
-    """A column of whole numbers, each as wide as the widest needs. Arrays, because marks are many."""
-    low, high = min(values), max(values)
-    span = max(high, -low - 1)
-    code = "b" if span < 1 << 7 else "h" if span < 1 << 15 else "i" if span < 1 << 31 else "q"
-    packed = array(code, values)
-    if _BIG_ENDIAN:
-        packed.byteswap()
-    out.append(_CODES.index(code))
-    out += packed.tobytes()
+def _signed(value: int) -> int:
+    """Of 64 bits: what lies further apart than they reach is told by the way around."""
+    return (value + _EPOCH) % (2 * _EPOCH) - _EPOCH
 
 
 def _unpack(data: bytes, at: int, count: int) -> tuple[list[int], int]:
@@ -88,7 +81,7 @@ def _unpack(data: bytes, at: int, count: int) -> tuple[list[int], int]:
 def _pack_deltas(out: bytearray, values: Sequence[int]) -> None:
     write_varint(out, values[0])
     if len(values) > 1:
-        _pack(out, [b - a for a, b in pairwise(values)])
+        pack_differences(out, values)
 
 
 def _unpack_deltas(data: bytes, at: int, count: int) -> tuple[list[int], int]:
@@ -107,24 +100,24 @@ def encode(kind: int, marks: Sequence[Mark], root: bytes | None) -> bytes:
     low.append(1 if root else 0)
     times = [m.at_ns for m in marks]
     _pack_deltas(low, [m.seq for m in marks])
-    _pack(low, [int.from_bytes(m.uuid[:6], "big") - ns // 1_000_000 for m, ns in zip(marks, times, strict=True)])
+    pack(low, [int.from_bytes(m.uuid[:6], "big") - ns // 1_000_000 for m, ns in zip(marks, times, strict=True)])
     if kind == MARKS:
         groups: dict[int, list[tuple[int, ...]]] = {}
         for mark in marks:
             groups.setdefault(mark.template, []).append(mark.numbers)
         number = {template: i for i, template in enumerate(groups)}
         write_varint(low, len(groups))
-        _pack(low, list(groups))
-        _pack(low, [number[m.template] for m in marks])
+        pack(low, list(groups))
+        pack(low, [number[m.template] for m in marks])
         for rows in groups.values():
             write_varint(low, len(rows[0]))
             for column in zip(*rows, strict=True):
                 _pack_deltas(low, column)
     else:
-        _pack(low, [len(m.text) for m in marks])
+        pack(low, [len(m.text) for m in marks])
     write_varint(high, times[0] + _EPOCH)
     if len(times) > 1:
-        _pack(high, [b - a for a, b in pairwise(times)])
+        pack_differences(high, times)
     uuids = b"".join([m.uuid[6:] for m in marks])
     small = bytes(low) + (b"" if kind == MARKS else b"".join([m.text for m in marks]))
     head = 0
@@ -154,7 +147,7 @@ def decode(kind: int, body: bytes) -> tuple[list[Mark], bytes | None]:
     moments = [first - _EPOCH]
     if count > 1:
         deltas, at = _unpack(body, at, count - 1)
-        moments = list(accumulate(deltas, initial=moments[0]))
+        moments = [_signed(moment) for moment in accumulate(deltas, initial=moments[0])]
     uuids = [
         (millis[i] + moments[i] // 1_000_000).to_bytes(6, "big") + body[at + 10 * i : at + 10 * i + 10]
         for i in range(count)

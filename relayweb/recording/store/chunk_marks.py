@@ -19,20 +19,19 @@ from relayweb.recording.events.atof import (
     Parsed,
     as_dict,
     load,
-    parse_timestamp,
     restore_surrogates,
     uuid_bytes,
     uuid_text,
 )
+from relayweb.recording.kernels import mark_parts
+from relayweb.recording.kernels.names import INDEX
 from relayweb.recording.store import blocks
-from relayweb.recording.store.blocks import INDEX
 from relayweb.recording.store.content import Store
 from relayweb.recording.store.pieces import Piece
 
 CHUNK = "llm.chunk"
 _QUICK = 1_000  # bytes: no longer line can be a mark that is worth recognising
 _REMEMBERED = 4096  # looks, templates, …; more means that marks differ in more than numbers
-_INDEX = len(INDEX)
 
 
 def is_chunk(event: Parsed) -> bool:
@@ -75,17 +74,8 @@ class QuickMark(msgspec.Struct, gc=False):
 # A mark of Relay ends in four members of one length: `"parent_uuid":"…","propagation_root_uuid":"…",` and
 # `"timestamp":"…","uuid":"…"}`. Offsets from the end of the line.
 _PARENT, _ROOT, _TIME, _UUID = slice(-197, -161), slice(-134, -98), slice(-83, -48), slice(-38, -2)
-_SECOND, _FRACTION = slice(-83, -63), slice(-63, -54)
 _OWN = -212  # where they begin
 _AROUND = slice(_OWN, -98)  # the first two
-
-
-def _ends_as_relay_writes(line: bytes) -> bool:
-    return line[-48:-38] == b'","uuid":"' and line[-98:-83] == b'","timestamp":"' and line[-2:] == b'"}'
-
-
-def _is_index(digits: bytes) -> bool:
-    return digits.isdigit() and len(digits) <= 15 and (digits[0] != 48 or len(digits) == 1)
 
 
 class _Data(msgspec.Struct, gc=False):
@@ -111,7 +101,6 @@ class MarkReader:
         self._looks: dict[bytes, Look] = {}
         """By a mark's bytes without its uuids and time: either without its index, or with holes for all numbers."""
         self._around: dict[bytes, tuple[bytes, bytes]] = {}
-        self._seconds: dict[bytes, int] = {}
 
     def forget(self) -> None:
         """Rows may have been deleted."""
@@ -122,15 +111,14 @@ class MarkReader:
 
     def quick(self, line: bytes) -> QuickMark | None:
         """Recognise a mark that Relay wrote, without parsing it."""
-        if len(line) > _QUICK or not _ends_as_relay_writes(line):
+        if len(line) > _QUICK or (parts := mark_parts(line)) is None:
             return None
-        around = self._around.get(line[_AROUND]) or self._meet(line)
+        between, text, index, uuid, at_ns = parts
+        around = self._around.get(between) or self._meet(line)
         if around is None:
             return None
-        cut = line.find(INDEX) + _INDEX
-        end = line.find(b",", cut)
-        look, numbers, digits = self._looks.get(line[:cut] + line[end:_OWN]), None, line[cut:end]
-        if look is None or not _is_index(digits):
+        look, numbers = self._looks.get(text) if text is not None else None, None
+        if look is None:
             text, numbers = blocks.take_numbers(line[:_OWN])
             look = self._looks.get(text)
             if look is None:
@@ -138,25 +126,9 @@ class MarkReader:
         attempt, root = around
         if (attempt == root) != (look.sample.parent == look.sample.root):
             return None
-        uuid, at_ns = self._own(line)
-        if uuid is None:
-            return None
         if numbers is None:
-            return QuickMark(attempt, root, at_ns, uuid, look, int(digits))
+            return QuickMark(attempt, root, at_ns, uuid, look, index)
         return QuickMark(attempt, root, at_ns, uuid, look, 0, numbers, _telling(read_chunk_mark(_data(line).data)))
-
-    def _own(self, line: bytes) -> tuple[bytes | None, int]:
-        """Uuid and time, where they are written as Relay does."""
-        text, fraction = line[_UUID], line[_FRACTION]
-        digits = text.replace(b"-", b"").decode("ascii", "replace")
-        if text[8:24:5] != b"----" or line[-54:-48] != b"+00:00" or not fraction.isdigit():
-            return None, 0
-        try:
-            uuid = bytes.fromhex(digits)
-            at_ns = (self._seconds.get(line[_SECOND]) or self._second(line[_SECOND])) + int(fraction)
-        except ValueError:
-            return None, 0
-        return (uuid if len(uuid) == 16 and uuid.hex() == digits else None), at_ns
 
     def _meet(self, line: bytes) -> tuple[bytes, bytes] | None:
         """Parent and root, where they are written as Relay does. Remembered, because marks repeat them."""
@@ -176,31 +148,18 @@ class MarkReader:
         self._around[line[_AROUND]] = around = (found[0], found[1])
         return around
 
-    def _second(self, text: bytes) -> int:
-        """`2026-11-30T10:00:00.` in ns. Remembered, because marks come by the dozen a second."""
-        at_ns, style = parse_timestamp(text.decode() + "000000000+00:00")
-        if style != "9+":
-            raise ValueError
-        if len(self._seconds) > _REMEMBERED:
-            self._seconds.clear()
-        self._seconds[text] = at_ns
-        return at_ns
-
     def learn(self, event: Parsed) -> None:
         """Recognise marks that look like this one from now on."""
         line = event.line
         if event.style != "9+" or event.surrogates or event.replaced_text or event.envelope.name != CHUNK:
             return
-        if len(line) > _QUICK or not _ends_as_relay_writes(line) or self._meet(line) is None:
+        if len(line) > _QUICK or (parts := mark_parts(line)) is None or self._meet(line) is None:
             return
-        cut = line.find(INDEX) + _INDEX
         own = {line[_PARENT], line[_ROOT], line[_UUID], line[_TIME]}  # nowhere but at the end: they become holes
-        if _is_index(line[cut : line.find(b",", cut)]) and not any(text in line[:_OWN] for text in own):
+        if parts[1] is not None and not any(text in line[:_OWN] for text in own):
             if len(self._looks) > _REMEMBERED:
                 self._looks.clear()
-            look = Look(event)
-            self._looks[line[:cut] + line[line.find(b",", cut) : _OWN]] = look
-            self._looks[blocks.take_numbers(line[:_OWN])[0]] = look
+            self._looks[parts[1]] = self._looks[blocks.take_numbers(line[:_OWN])[0]] = Look(event)
 
     def numbers(self, mark: QuickMark) -> tuple[Template, tuple[int, ...], ChunkFacts | None] | None:
         """As `read`, of a recognised mark; None if it must be parsed after all."""

@@ -6,48 +6,34 @@ holes gives the stored text back byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
-from itertools import repeat
-from operator import itemgetter
-
-import msgspec
+from itertools import islice
 
 from relayweb.recording.events import masking
-from relayweb.recording.events.atof import BadEvent, Envelope, Parsed, load, parse
-from relayweb.recording.store import histories
-from relayweb.recording.store.compression import CONTENT
-from relayweb.recording.store.encoding import encode
-from relayweb.recording.store.histories import SAME_MESSAGES, SAME_TOOLS, History
-from relayweb.recording.store.pieces import (
-    HOLE,
+from relayweb.recording.events.atof import BadEvent, Parsed, load, parse
+from relayweb.recording.kernels import Cut, plan, plan_inside
+from relayweb.recording.kernels.names import (
+    IN_DATA,
+    LOOSE,
     MESSAGE,
     MIN_MESSAGE,
     MIN_VALUE,
+    SAME_MESSAGES,
+    SAME_TOOLS,
+    STAND_IN,
     TEMPLATE,
+    TOOLS,
     VALUE,
-    Packed,
-    Piece,
-    make_holes,
 )
+from relayweb.recording.store import histories
+from relayweb.recording.store.compression import CONTENT
+from relayweb.recording.store.encoding import encode
+from relayweb.recording.store.histories import History
+from relayweb.recording.store.pieces import HOLE, Packed, Piece, make_holes
 from relayweb.recording.store.recent import Recent
 
-_LISTS = frozenset(("messages", "input", "contents"))
-_WHOLE = frozenset(("tools", "functions"))
-_FRAMES = frozenset(
-    ("data", "metadata", "category_profile", "content", "headers", "request", "response", "params")
-    + ("annotated_request", "annotated_response", "app", "provider", "api_specific", "message")
-)
-
 _MASK = masking.MASK.encode()
-
-_raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_raw_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
-
-
-def _find(text: bytes, part: bytes, guess: int, at: int) -> int:
-    """Where `part` stands in `text`, at `at` or later. In JSON without spaces and escapes the guess is right."""
-    return guess if guess >= at and text.startswith(part, guess) else text.find(part, at)
 
 
 class Store:
@@ -64,14 +50,13 @@ class Store:
         self._unnumbered: dict[bytes, Piece] = {}
         self._aliases: list[tuple[bytes, Piece]] = []
         self._messages: list[tuple[bytes, Piece | None]] | None = None
-        self._in_data = False
         self._histories: dict[tuple[bytes, bytes], History] = {}
         """By root, and how the list begins."""
         self._same: History | None = None
         """What the stand-ins of the event in hand stand for."""
         self._stray = False
         self._list: tuple[bytes, bytes, list[Piece], list[tuple[bytes, Piece | None]]] | None = None
-        """A list of messages of this event: text, skeleton, references, messages."""
+        """The first list of messages of this event: text, skeleton, references, messages."""
         self._tools: tuple[bytes, Piece] | None = None
         self._prefilter = masking.Prefilter()
 
@@ -99,7 +84,7 @@ class Store:
             len(line) < histories.SHORTEST
             or line.find(b'"llm"', 0, 200) < 0
             or line.find(b'"start"', -220) < 0
-            or histories.STAND_IN in line
+            or STAND_IN in line
         ):
             return None
         for name in histories.LIST_STARTS:
@@ -119,16 +104,16 @@ class Store:
         loose_data = event.envelope.name in masking.FAILURE_MARKS
         self._list, self._tools, self._stray = None, None, False
         if event.short:
-            packed = self._pack(event.short, event.envelope, loose_data)
+            packed = self._pack(event.short, loose_data)
             if self._stray or self._same is None:
                 self._same = None
                 event.short, event.envelope = b"", parse(line).envelope
-                packed = self._pack(line, event.envelope, loose_data)
+                packed = self._pack(line, loose_data)
             else:
                 packed = self._restored(packed, self._same, line)
         else:
             self._same = None
-            packed = self._pack(line, event.envelope, loose_data)
+            packed = self._pack(line, loose_data)
         make_holes(packed, event)
         if self._masks and self._prefilter.suspects(packed.text):
             masked, surrogates = masking.mask_parsed(event, loose_data=loose_data)
@@ -137,7 +122,7 @@ class Store:
                     del self._unnumbered[digest]
                 del self._aliases[aliases:]
                 self._same = self._list = None
-                packed = self._pack(masked, parse(masked).envelope, loose_data)
+                packed = self._pack(masked, loose_data)
                 packed.masked = masked.count(_MASK) != line.count(_MASK) or load(masked) != load(line)
                 event.surrogates = surrogates
                 make_holes(packed, event)
@@ -165,108 +150,70 @@ class Store:
         restored.messages = packed.messages
         return restored
 
-    def _pack(self, line: bytes, envelope: Envelope, loose_data: bool) -> Packed:
+    def _pack(self, line: bytes, loose_data: bool) -> Packed:
         self._messages = None
-        if not self._is_large(line):
+        same = self._same is not None
+        if len(line) < MIN_VALUE and not (same and STAND_IN in line):
             return Packed(line, line, [], False)
-        cuts: list[tuple[int, int, bytes, list[Piece]]] = []
-        payloads = (("data", envelope.data), ("category_profile", envelope.category_profile))
-        for name, raw in (*payloads, ("metadata", envelope.metadata)):
-            value = bytes(raw)
-            if len(value) < MIN_MESSAGE:
-                continue
-            self._in_data = name == "data"
-            refs: list[Piece] = []
-            loose = name == "metadata" or (loose_data and name == "data")
-            text = self._cut(name, value, loose, refs)
-            if text is not None:
-                key = line.find(b'"%b":' % name.encode())
-                start = _find(line, value, key + len(name) + 3, 0)
-                cuts.append((start, start + len(value), text, refs))
-        cuts.sort(key=itemgetter(0))
-        out: list[bytes] = []
-        at = 0
-        for start, end, text, _ in cuts:
-            if start < at:  # one payload looks like a part of another: leave it as it is
-                return Packed(line, line, [], False)
-            out += (line[at:start], text)
-            at = end
-        out.append(line[at:])
-        refs = [piece for *_, some in cuts for piece in some]
-        packed = Packed(line, b"".join(out), refs, False)
+        text, refs = self._with_holes(line, plan(line, loose_data, same))
+        packed = Packed(line, text, refs, False)
         packed.messages = self._messages
         return packed
 
-    def _cut(self, name: str, value: bytes, loose: bool, refs: list[Piece]) -> bytes | None:
-        """The skeleton of a value, its references added to `refs`; None if it stays as it is."""
-        first = value[:1]
-        if first == b"[" and name in _LISTS:
-            return self._cut_messages(value, loose, refs)
-        if not self._is_large(value):
-            if first == b"{" and name in ("message", "content"):  # what an answer says, a later request repeats
-                if name == "message" and len(value) >= MIN_MESSAGE:
-                    refs.append(self._piece(value, MESSAGE, loose))
-                    return HOLE
-                return self._cut_inside(value, loose, refs)
-            if name in ("choices", "data", "response") and first in b"[{":
-                return self._cut_inside(value, loose, refs)
-            return None
-        if first == b'"' or name in _WHOLE:
-            if value == SAME_TOOLS and name == "tools" and self._same is not None:
-                return value
-            piece = self._piece(value, VALUE, loose)
-            if name == "tools" and not loose:
-                self._tools = (value, piece)
-            refs.append(piece)
-            return HOLE
-        if first == b"{" and name == "message":
-            refs.append(self._piece(value, MESSAGE, loose))
-            return HOLE
-        if value[0] not in b"[{":
-            return None
-        mark = len(refs)
-        text = self._cut_inside(value, loose, refs)
-        if name not in _FRAMES and self._is_large(text or value):
-            del refs[mark:]
-            refs.append(self._piece(value, VALUE, loose))
-            return HOLE
-        return text
-
-    def _is_large(self, value: bytes) -> bool:
-        return len(value) >= MIN_VALUE or (self._same is not None and histories.STAND_IN in value)
-
-    def _cut_messages(self, value: bytes, loose: bool, refs: list[Piece]) -> bytes:
-        if self._list is not None and self._list[0] == value and not loose:
-            refs += self._list[2]
-            return self._list[1]
+    def _with_holes(self, text: bytes, cuts: Sequence[Cut]) -> tuple[bytes, list[Piece]]:
+        """The skeleton of a text, and what its holes refer to."""
         out: list[bytes] = []
-        own: list[Piece] = []
+        refs: list[Piece] = []
+        at = 0
+        for start, end, kind, flags, items in cuts:
+            out.append(text[at:start])
+            at = end
+            if items is not None:
+                skeleton, some = self._cut_messages(text[start:end], start, items, flags)
+                out.append(skeleton)
+                refs += some
+                continue
+            value, loose = text[start:end], bool(flags & LOOSE)
+            piece = self._piece(value, MESSAGE if kind == MESSAGE else VALUE, loose)
+            if kind == TOOLS and not loose:
+                self._tools = (value, piece)
+            out.append(HOLE)
+            refs.append(piece)
+        out.append(text[at:])
+        return b"".join(out), refs
+
+    def _cut_messages(self, value: bytes, start: int, items: list[int], flags: int) -> tuple[bytes, list[Piece]]:
+        """As `_with_holes`, of a list whose items stand at these places of a text in which it begins at `start`."""
+        loose, first = bool(flags & LOOSE), bool(flags & IN_DATA) and self._messages is None
+        if self._list is not None and self._list[0] == value and not loose:
+            if first:
+                self._messages = self._list[3]
+            return self._list[1], self._list[2]
+        out: list[bytes] = []
+        refs: list[Piece] = []
         messages: list[tuple[bytes, Piece | None]] = []
-        at, place, items = 0, 1, _raw_array(value)
+        places = iter(items)
         if self._same is not None and value.startswith(SAME_MESSAGES):
             messages += self._same.messages
-            del items[0]
-            place += len(SAME_MESSAGES)
-        for raw in items:
-            item = bytes(raw)
-            guess, place = place, place + len(item) + 1
+            places = islice(places, 2, None)
+        at = 0
+        for begin, end in zip(places, places, strict=True):
+            item = value[begin - start : end - start]
             if len(item) < MIN_MESSAGE:
                 messages.append((item, None))
                 continue
             piece = self._piece(item, MESSAGE, loose)
             messages.append((item, piece))
-            start = _find(value, item, guess, at)
-            out += (value[at:start], HOLE)
-            at = start + len(item)
-            own.append(piece)
+            out += (value[at : begin - start], HOLE)
+            at = end - start
+            refs.append(piece)
         out.append(value[at:])
         skeleton = b"".join(out)
-        refs += own
-        if self._in_data and self._messages is None:
+        if first:
             self._messages = messages
-        if not loose:
-            self._list = (value, skeleton, own, messages)
-        return skeleton
+        if not loose and self._list is None:
+            self._list = (value, skeleton, refs, messages)
+        return skeleton, refs
 
     def _remember_history(
         self,
@@ -292,34 +239,8 @@ class Store:
         if len(self._histories) > histories.MOST:
             self._histories.pop(next(iter(self._histories)))
 
-    def _cut_inside(self, value: bytes, loose: bool, refs: list[Piece]) -> bytes | None:
-        names: Iterable[str] = repeat("")
-        if value[:1] == b"{":
-            names = members = _raw_object(value)
-            children, key = list(map(bytes, members.values())), 3
-        else:
-            children, key = list(map(bytes, _raw_array(value))), 0
-        sizes = list(map(len, children))
-        if max(sizes, default=0) < MIN_MESSAGE:
-            return None
-        out: list[bytes] = []
-        at, place = 0, 1
-        for name, child, size in zip(names, children, sizes, strict=False):
-            place += len(name) + key
-            if size >= MIN_MESSAGE:
-                text = self._cut(name, child, loose or masking.is_loose(name), refs)
-                if text is not None:
-                    start = _find(value, child, place, at)
-                    out += (value[at:start], text)
-                    at = start + size
-            place += size + 1
-        if not at:
-            return None
-        out.append(value[at:])
-        return b"".join(out)
-
     def _piece(self, value: bytes, kind: int, loose: bool = False) -> Piece:
-        if self._same is not None and histories.STAND_IN in value:
+        if self._same is not None and STAND_IN in value:
             self._stray = True
         if loose and self._masks and (masking.suspects_credentials(value) or masking.suspects_names(value)):
             value = masking.mask(value, loose=True)
@@ -339,11 +260,11 @@ class Store:
         piece = self._known.get(digest) or self._unnumbered.get(digest)
         if piece is not None:
             return piece
+        text = value
         refs: list[Piece] = []
-        text = None
-        if kind == MESSAGE and len(value) >= MIN_VALUE and value[0] in b"{[":
-            text = self._cut_inside(value, False, refs)
-        piece = Piece(digest, kind, len(value), value if text is None else text, refs)
+        if kind == MESSAGE and len(value) >= MIN_VALUE and (cuts := plan_inside(value)):
+            text, refs = self._with_holes(value, cuts)
+        piece = Piece(digest, kind, len(value), text, refs)
         self._unnumbered[digest] = piece
         return piece
 

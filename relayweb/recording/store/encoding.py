@@ -8,28 +8,13 @@ binary.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from relayweb.recording.events.atof import format_timestamp, restore_surrogates, uuid_text
-
-
-def write_varint(out: bytearray, value: int) -> None:
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-
-
-def write_deltas(out: bytearray, values: Iterable[int]) -> None:
-    """Whole numbers as zigzag varints of their differences."""
-    last = 0
-    for value in values:
-        delta = value - last
-        last = value
-        write_varint(out, delta << 1 if delta >= 0 else (-delta << 1) - 1)
+from relayweb.recording.kernels import write_deltas, write_varint
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:

@@ -6,11 +6,11 @@ The rest of such a request is looked at with stand-ins in their place, which its
 from __future__ import annotations
 
 import re
-from typing import Final
 
 import msgspec
 
-from relayweb.recording.store.pieces import MIN_MESSAGE, Piece
+from relayweb.recording.kernels.names import SAME_MESSAGES, SAME_TOOLS
+from relayweb.recording.store.pieces import Piece
 
 
 class History(msgspec.Struct, gc=False):
@@ -26,11 +26,6 @@ class History(msgspec.Struct, gc=False):
 MOST, LONGEST = 96, 256_000  # remembered at most, and the bytes of one
 SHORTEST = 1_024  # bytes: a shorter history is not worth it
 
-# What stands for a history, and for a tool list, while the rest of a request is looked at. No line that holds a DEL is
-# shortened, so they mean nothing else, and what holds one counts as large, as it does without them.
-STAND_IN: Final = 0x7F
-SAME_MESSAGES: Final = b'["\x7fm' + b"-" * MIN_MESSAGE + b'"'
-SAME_TOOLS: Final = b'"\x7ft' + b"-" * MIN_MESSAGE + b'"'
 STAND_INS = re.compile(rb"(\0c|" + re.escape(SAME_MESSAGES) + b"|" + re.escape(SAME_TOOLS) + b")")
 LIST_STARTS = (b'"messages":[{"', b'"input":[{"', b'"contents":[{"')
 _ROOT_IS, _TOOLS_ARE = b'"propagation_root_uuid":"', b'"tools":'

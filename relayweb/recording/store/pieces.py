@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
 import msgspec
 
-from relayweb.recording.events.atof import MARK, Parsed, uuid_text
+from relayweb.recording import kernels
+from relayweb.recording.events.atof import MARK, Parsed
 from relayweb.recording.store.compression import EVENT
 from relayweb.recording.store.encoding import PARENT, ROOT, SURROGATES, encode, pack_surrogates
-
-VALUE, MESSAGE, TEMPLATE = 0, 1, 2
-
-MIN_MESSAGE: Final = 48  # bytes; below, a reference would cost more than the text
-MIN_VALUE: Final = 512
 
 HOLE: Final = b"\0c"
 
@@ -55,25 +50,14 @@ def make_holes(packed: Packed, event: Parsed) -> None:
     """Take out of an event's text what other columns or the head of its body tell."""
     text = packed.text
     packed.digest = sha256(b"".join((text, *[piece.digest for piece in packed.refs]))).digest()[:16]
-    text = text.replace(_text(event.uuid), b"\0u")
-    if event.parent is not None:
-        holed = text.replace(_text(event.parent), b"\0p")
-        if holed != text and event.kind != MARK:
-            packed.head, packed.tail = PARENT, event.parent
-        text = holed
-    if event.root is not None:
-        holed = text.replace(_text(event.root), b"\0r")
-        if holed != text:
-            packed.head, packed.tail, text = packed.head | ROOT, packed.tail + event.root, holed
-    if event.style is not None:
-        stamp = str(event.envelope.timestamp).encode()
-        text = text.replace(stamp, b"\0t" + event.style.encode().ljust(2), 1)
-    packed.text = text
-
-
-@lru_cache(8192)
-def _text(uuid: bytes) -> bytes:
-    return uuid_text(uuid).encode()
+    style = event.style
+    stamp = b"" if style is None else str(event.envelope.timestamp).encode()
+    mark = b"" if style is None else style.encode().ljust(2)
+    packed.text, in_parent, in_root = kernels.make_holes(text, event.uuid, event.parent, event.root, stamp, mark)
+    if in_parent and event.kind != MARK and event.parent is not None:
+        packed.head, packed.tail = PARENT, event.parent
+    if in_root and event.root is not None:
+        packed.head, packed.tail = packed.head | ROOT, packed.tail + event.root
 
 
 def encode_event(event: Parsed, packed: Packed, compress: Callable[[bytes], bytes] = EVENT.compress) -> bytes:

@@ -1,0 +1,10 @@
+from relayweb.recording.kernels.plain import Signs as Signs
+from relayweb.recording.kernels.plain import is_deeper as is_deeper
+from relayweb.recording.kernels.plain import make_holes as make_holes
+from relayweb.recording.kernels.plain import mark_parts as mark_parts
+from relayweb.recording.kernels.plain import pack as pack
+from relayweb.recording.kernels.plain import pack_differences as pack_differences
+from relayweb.recording.kernels.plain import plan as plan
+from relayweb.recording.kernels.plain import plan_inside as plan_inside
+from relayweb.recording.kernels.plain import write_deltas as write_deltas
+from relayweb.recording.kernels.plain import write_varint as write_varint
