@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -37,24 +38,26 @@ def read_tier(service: Json, speed: Json = None, place: Json = None) -> str | No
     """
     if service is None and speed is None and place is None:
         return None
-    words = [_word(told) for told in (service, speed)]
-    told = None if place in _ANYWHERE else _word(place)
-    parts = [word for word in (*words, told) if word not in (None, STANDARD)]
-    return "+".join(dict.fromkeys(map(str, parts)))[:_TIER_LENGTH] if parts else STANDARD if STANDARD in words else None
+    if isinstance(service, Mapping):
+        service = service.get("type")
+    return _tier(*[text_or_none(told, _TIER_LENGTH) for told in (service, speed, place)])
 
 
-def _word(value: Json) -> str | None:
-    if isinstance(value, Mapping):
-        value = value.get("type")
-    word = text_or_none(value, _TIER_LENGTH)
-    return None if word is None else _TIERS.get(word.lower(), word.lower())
+@lru_cache(256)
+def _tier(service: str | None, speed: str | None, place: str | None) -> str | None:
+    words = [None if told is None else _TIERS.get(told.lower(), told.lower()) for told in (service, speed, place)]
+    if place in _ANYWHERE:
+        words.pop()
+    parts = [word for word in words if word is not None and word != STANDARD]
+    return "+".join(dict.fromkeys(parts))[:_TIER_LENGTH] if parts else STANDARD if STANDARD in words else None
 
 
 def usage_tier(usage: Mapping[str, Json]) -> str | None:
     """The tier that a usage object tells."""
-    service = next((usage[name] for name in ("service_tier", "serviceTier") if usage.get(name)), None)
-    traffic = usage.get("trafficType") or usage.get("traffic_type")
-    return read_tier(service or traffic, usage.get("speed"), usage.get("inference_geo"))
+    service = usage.get("service_tier")
+    if service is None:
+        service = usage.get("serviceTier") or usage.get("trafficType") or usage.get("traffic_type")
+    return read_tier(service, usage.get("speed"), usage.get("inference_geo"))
 
 
 class Details(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -121,6 +124,8 @@ def of_tools(usage: Mapping[str, Json]) -> Details | None:
 
 def of_parts(read: Mapping[str, Json], written: Mapping[str, Json], cached: int | None) -> Details | None:
     """What OpenAI's details of a prompt and of an answer tell (and LangChain's, OpenInference's, OpenRouter's)."""
+    if not (_beside_text(read) or _beside_text(written)):
+        return None
     audio, image = _count(read.get("audio_tokens") or read.get("audio")), _images(read)
     said, drawn = _count(written.get("audio_tokens") or written.get("audio")), _images(written)
     if not (audio or image or said or drawn):
@@ -129,6 +134,11 @@ def of_parts(read: Mapping[str, Json], written: Mapping[str, Json], cached: int 
     # Which of them were cached is told, or is no question, or nobody knows what they cost.
     unclear = bool(cached and (audio or image) and not split)
     return Details(audio, said, _count(split.get("audio_tokens")), image, drawn, _images(split), unpriced=int(unclear))
+
+
+def _beside_text(details: Mapping[str, Json]) -> bool:
+    get = details.get
+    return bool(get("audio_tokens") or get("image_tokens") or get("audio") or get("video_tokens") or get("image"))
 
 
 def _images(details: Mapping[str, Json]) -> int:

@@ -134,9 +134,9 @@ def _annotated_usage(annotated: Mapping[str, Json], tier: str | None, *, beside:
 def _as_charged(usage: Usage, body: Mapping[str, Json], metadata: Mapping[str, Json], mode: str | None) -> Usage:
     """A usage with the service tier and the requests of tools that the answer tells outside of it."""
     tier = usage.tier
-    for told in (body, metadata):  # a host that runs batches may say so
-        if tier is None and (service := told.get("service_tier") or told.get("serviceTier")):
-            tier = read_tier(service)
+    if tier is None:  # a host that runs batches may say so
+        service = body.get("service_tier") or body.get("serviceTier") or metadata.get("service_tier")
+        tier = read_tier(service) if service else None
     details = usage.details
     if mode is not None and mode in _TOOLS_IN_ANSWER:
         details = requested(details, *tools_of(body, mode))
@@ -157,6 +157,8 @@ def _told_cost(annotated: Mapping[str, Json], body: Mapping[str, Json], tier: st
 def _cost(body: Mapping[str, Json]) -> float | None:
     """Relay's own estimate (`annotated_response.usage.cost`), in US dollars or not at all."""
     cost = as_map(body.get("usage")).get("cost")
+    if cost is None:
+        return None
     total = as_map(cost).get("total")
     if isinstance(total, bool) or not isinstance(total, (int, float)) or not 0 <= total < 1e9:
         return None

@@ -195,7 +195,7 @@ def _part(usage: Mapping[str, Json], names: tuple[str, ...]) -> Mapping[str, Jso
 
 def _openai(usage: Mapping[str, Json]) -> Usage:
     read, written = _part(usage, _READ_DETAILS), _part(usage, _WRITTEN_DETAILS)
-    cached = _first(read, "cached_tokens", "cache_read", *_TIER_CACHED)
+    cached = _first(read, "cached_tokens", "cache_read", "flex_cache_read", "priority_cache_read")  # LangChain's
     if cached is None:
         cached = _first(usage, "cache_read_tokens", "prompt_cache_hit_tokens", "cached_tokens")
     creation = _first(read, "cache_write_tokens", "cache_creation")
@@ -229,7 +229,6 @@ def _openai(usage: Mapping[str, Json]) -> Usage:
     )
 
 
-_TIER_CACHED = ("flex_cache_read", "priority_cache_read")  # LangChain's names of a tier's
 _ANTHROPIC_ONLY = frozenset(
     ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation", "cacheReadInputTokens", "inputTokens")
 )
@@ -253,8 +252,12 @@ def read_usage(usage: Json, *, beside: bool = False) -> Usage:
     found = _read(usage, beside)
     if _APART.isdisjoint(usage):
         return found
-    more = apart.merged(found.details, apart.of_tools(usage))
-    return msgspec.structs.replace(found, details=more, tier=apart.usage_tier(usage))
+    details, tier = found.details, apart.usage_tier(usage)
+    if not apart.TOOL_MEMBERS.isdisjoint(usage):
+        details = apart.merged(details, apart.of_tools(usage))
+    if details is found.details and tier is None:
+        return found
+    return msgspec.structs.replace(found, details=details, tier=tier)
 
 
 _APART = apart.TIER_MEMBERS | apart.TOOL_MEMBERS
