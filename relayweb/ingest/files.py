@@ -18,7 +18,7 @@ import zstandard
 
 from relayweb.ingest.otlp import logs, spans
 from relayweb.ingest.otlp.events import events
-from relayweb.ingest.otlp.values import BadRequest
+from relayweb.ingest.otlp.values import BadRequest, Refused
 from relayweb.ingest.reading import Lines
 from relayweb.ingest.tally import Tally
 from relayweb.recording.writing.submissions import Full, Receipt
@@ -26,8 +26,19 @@ from relayweb.recording.writing.writer import writer
 
 PIECE = 2 * 1024 * 1024
 PATIENCE_SECONDS = 30
-_OTLP = re.compile(rb'\s*\{\s*"resource(?:Spans|Logs)"')
-_LOGS = re.compile(rb'\s*\{\s*"resourceLogs"')
+_BOM = rb"(?:\xef\xbb\xbf)?"
+_OTLP = re.compile(_BOM + rb'\s*\{\s*"resource(?:Spans|Logs|Metrics)"')
+_LOGS = re.compile(_BOM + rb'\s*\{\s*"resourceLogs"')
+_METRICS = re.compile(_BOM + rb'\s*\{\s*"resourceMetrics"')
+_OTHERS = {
+    "a zip archive": (b"PK\x03\x04", 0),
+    "a tar archive": (b"ustar", 257),
+    "packed with xz": (b"\xfd7zXZ\0", 0),
+    "packed with bzip2": (b"BZh", 0),
+    "a database": (b"SQLite format 3\0", 0),
+    "in UTF-16": (b"\xff\xfe", 0),
+}
+"""What is no file of lines in UTF-8, by what stands where."""
 
 
 class Unreadable(Exception):
@@ -50,16 +61,26 @@ def load(path: str) -> Iterator[Progress]:
 
     Raises:
         OSError: the file cannot be read.
-        Unreadable: it breaks off or is damaged. What came before is recorded.
+        Unreadable: it breaks off, is damaged, or of another kind. What came before is recorded.
     """
+    if os.path.isdir(path):
+        raise Unreadable("a folder; name the files in it, such as folder/*.jsonl")
     with _opened(path) as raw:
         size = os.fstat(raw.fileno()).st_size if path != "-" else None
         tally, lines, take = Tally("file"), Lines(), None
         for piece in _documents(_pieces(raw)):
-            take = take or (_take_otlp if _OTLP.match(piece) else _take_atof)
+            if take is None:
+                _recognise(piece)
+                take = _take_otlp if _OTLP.match(piece) else _take_atof
             take(tally, lines.feed(piece) if piece else lines.rest())
             tally.reject_too_long(lines)
             yield Progress(raw.tell() if size else 0, size, tally)
+
+
+def _recognise(first: bytes) -> None:
+    for what, (magic, at) in _OTHERS.items():
+        if first.startswith(magic, at):
+            raise Unreadable(f"the file is {what}; import lines of JSON in UTF-8, plain or packed with gzip or zstd")
 
 
 def _opened(path: str) -> contextlib.AbstractContextManager[BinaryIO]:
@@ -117,23 +138,26 @@ def _take_atof(tally: Tally, lines: bytes) -> None:
 
 
 def _take_otlp(tally: Tally, documents: bytes) -> None:
-    """OTLP JSON as collectors write it, one request a line."""
+    """OTLP JSON as collectors write it, one request a line. Metrics are dropped, as at the door."""
     for document in documents.removesuffix(b"\n").split(b"\n") if documents else ():
-        if document.strip():
+        if document.strip() and not _METRICS.match(document):
+            refused: list[Refused] = []
             try:
-                lines = _events_of(document)
+                lines = _events_of(document, refused)
             except BadRequest as error:
                 tally.reject(tally.lines + 1, str(error))
             else:
                 if lines:
                     tally.count_as_one(_submit(b"".join(lines)))
+            for one in refused:
+                tally.reject(tally.lines + 1, f"{one.what}: {one.error}")
         tally.lines += 1
 
 
-def _events_of(document: bytes) -> list[bytes]:
+def _events_of(document: bytes, refused: list[Refused]) -> list[bytes]:
     if _LOGS.match(document):
-        return [line for log in logs.from_json(document) for line in logs.events(log)]
-    return [line for span in spans.from_json(document) for line in events(span)]
+        return [line for log in logs.from_json(document, refused) for line in logs.events(log)]
+    return [line for span in spans.from_json(document, refused) for line in events(span)]
 
 
 def _submit(lines: bytes) -> Receipt:

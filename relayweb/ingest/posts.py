@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 from django.db import DatabaseError
 
-from relayweb.access.answers import Receive, Scope, Send, answer
+from relayweb.access.answers import Headers, Receive, Scope, Send, answer
 from relayweb.ingest.reading import BodyError, Decoder, Disconnected, Lines, body, decoder, unpacked, whole_body
 from relayweb.ingest.tally import Tally
 from relayweb.recording.writing.submissions import Full
@@ -32,21 +33,27 @@ async def atof(scope: Scope, receive: Receive, send: Send) -> None:
         await answer(send, 200, tally.answer())
 
 
+Tell = Callable[[Send, int, dict[str, Any], Headers | None], Awaitable[None]]
+"""Sends what a body came to, `error` among its members, with a status and headers."""
+
+
 @contextlib.asynccontextmanager
-async def refusals(send: Send, tally: Tally, *, full_status: int = 429) -> AsyncIterator[None]:
+async def refusals(send: Send, tally: Tally, *, full_status: int = 429, tell: Tell = answer) -> AsyncIterator[None]:
     """Answer what keeps a body from being taken whole, with the counts of what was taken of it."""
     try:
         yield
     except BodyError as error:
-        await answer(send, error.status, tally.answer(str(error)))
+        await tell(send, error.status, tally.answer(str(error)), None)
     except Full as full:
         wait = math.ceil(full.retry_after)
         text = f"{full}; send this again in {wait} s"
-        await answer(send, full_status, tally.answer(text), [(b"retry-after", str(wait).encode())])
+        await tell(send, full_status, tally.answer(text), [(b"retry-after", str(wait).encode())])
     except Disconnected:
-        await answer(send, 503, tally.answer("the server is stopping; lines after those counted here were not read"))
+        text = "the server is stopping; lines after those counted here were not read"
+        await tell(send, 503, tally.answer(text), None)
     except (DatabaseError, OSError) as error:
-        await answer(send, 503, tally.answer(f"the record cannot be written now: {error}"), [(b"retry-after", b"5")])
+        text = f"the record cannot be written now: {error}"
+        await tell(send, 503, tally.answer(text), [(b"retry-after", b"5")])
 
 
 def _content_type(header: str) -> str:

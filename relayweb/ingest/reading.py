@@ -39,18 +39,32 @@ class Decoder(Protocol):
     def end(self) -> None: ...
 
 
+_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+"""What packed bytes begin with, which no JSON and no OTLP does."""
+
+
 class Identity:
+    def __init__(self) -> None:
+        self._begun = False
+
     def feed(self, data: bytes) -> bytes:
+        if data and not self._begun:
+            self._begun = True
+            for magic, coding in _PACKED.items():
+                if data.startswith(magic):
+                    raise BodyError(400, f"the body is {coding}; send the header content-encoding: {coding} with it")
         return data
 
     def end(self) -> None: ...
 
 
 class Gzip:
-    """RFC 1952, several members one after the other included."""
+    """RFC 1952, several members one after the other included, and zeros after them."""
+
+    name, wbits = "gzip", 31
 
     def __init__(self) -> None:
-        self._inflate = zlib.decompressobj(wbits=31)
+        self._inflate = zlib.decompressobj(wbits=self.wbits)
         self._taken = self._given = 0
 
     def feed(self, data: bytes) -> bytes:
@@ -58,11 +72,13 @@ class Gzip:
         parts = []
         while data:
             if self._inflate.eof:
-                self._inflate = zlib.decompressobj(wbits=31)
+                if not (data := data.lstrip(b"\0")):
+                    break
+                self._inflate = zlib.decompressobj(wbits=self.wbits)
             try:
                 parts.append(self._inflate.decompress(data, _room(self._taken, self._given)))
             except zlib.error as error:
-                raise BodyError(400, f"the body is not gzip, as its content-encoding says: {error}") from None
+                raise BodyError(400, f"the body is not {self.name}, as its content-encoding says: {error}") from None
             self._given += len(parts[-1])
             if self._inflate.unconsumed_tail:
                 raise _bomb()
@@ -71,7 +87,13 @@ class Gzip:
 
     def end(self) -> None:
         if self._taken and not self._inflate.eof:
-            raise BodyError(400, "the gzip body breaks off before its end")
+            raise BodyError(400, f"the {self.name} body breaks off before its end")
+
+
+class Deflate(Gzip):
+    """RFC 1950, which HTTP calls deflate."""
+
+    name, wbits = "deflate", 15
 
 
 class Zstd:
@@ -107,21 +129,26 @@ class Zstd:
             raise BodyError(400, "the zstd body breaks off before its end")
 
 
+_DECODERS: dict[str, type[Decoder]] = {
+    **{"": Identity, "gzip": Gzip, "x-gzip": Gzip, "zstd": Zstd, "deflate": Deflate},
+}
+
+
 def decoder(content_encoding: str) -> Decoder:
     """The decoder for a Content-Encoding. Raises BodyError(415) for one that is not spoken here."""
-    known: dict[str, type[Decoder]] = {"": Identity, "identity": Identity, "gzip": Gzip, "x-gzip": Gzip, "zstd": Zstd}
-    try:
-        return known[content_encoding.strip().lower()]()
-    except KeyError:
+    codings = [coding.strip().lower() for coding in content_encoding.split(",")]
+    real = [coding for coding in codings if coding not in ("", "identity")] or [""]
+    if len(real) > 1 or real[0] not in _DECODERS:
         raise BodyError(
-            415, f"content-encoding {content_encoding!r} is not understood; send gzip, zstd or none"
-        ) from None
+            415, f"content-encoding {content_encoding!r} is not understood; send gzip, zstd, deflate or none"
+        )
+    return _DECODERS[real[0]]()
 
 
 def unpacked(decode: Decoder, piece: bytes) -> Iterator[bytes]:
     """A piece of a body without its coding, in parts that are not much longer than PART."""
     if isinstance(decode, Identity):
-        yield piece
+        yield decode.feed(piece)
         return
     parts, size = [], 0
     for at in range(0, len(piece), SLICE):

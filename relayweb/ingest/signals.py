@@ -9,14 +9,15 @@ from typing import Any
 
 import msgspec
 
-from relayweb.access.answers import Headers, Receive, Scope, Send
+from relayweb.access.answers import Headers, Receive, Scope, Send, answer
 from relayweb.ingest.otlp import logs as otlp_logs
 from relayweb.ingest.otlp import spans as otlp_spans
 from relayweb.ingest.otlp.events import events
-from relayweb.ingest.otlp.values import BadRequest
-from relayweb.ingest.posts import refusals
+from relayweb.ingest.otlp.values import BadRequest, Refused
+from relayweb.ingest.posts import Tell, refusals
 from relayweb.ingest.reading import BodyError, body, decoder, whole_body
 from relayweb.ingest.tally import Tally
+from relayweb.recording.store.encoding import write_varint
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
@@ -27,7 +28,8 @@ Lines = list[tuple[str, bytes]]
 class Signal(msgspec.Struct, frozen=True):
     """One kind of what OTLP carries."""
 
-    read: Callable[[str, bytes], Lines]
+    read: Callable[[str, bytes, list[Refused]], Lines]
+    """What a body of this type holds; what of it cannot be taken is added to the list."""
     rejected: str
     """Member of a partial success that counts what was not taken."""
     response: Callable[[int, str], Any]
@@ -55,20 +57,21 @@ async def metrics(scope: Scope, receive: Receive, send: Send) -> None:
     that says so, their exporters would write a line into the agent's log with every export.
     """
     tally = Tally("otlp")
-    async with refusals(send, tally, full_status=_FULL):
+    async with refusals(send, tally, full_status=_FULL, tell=_status_in(scope)):
         async for _ in body(receive):
             pass
         await _answer(send, _content_type(scope)[0], b"{}", b"")
 
 
 async def _take(signal: Signal, scope: Scope, receive: Receive, send: Send) -> None:
-    tally = Tally("otlp")
-    async with refusals(send, tally, full_status=_FULL):
+    tally, wrong = Tally("otlp"), list[Refused]()
+    async with refusals(send, tally, full_status=_FULL, tell=_status_in(scope)):
         content_type, encoding = _content_type(scope)
         data = await whole_body(receive, decoder(encoding))
-        wanted = await asyncio.to_thread(_read, signal, content_type, data)
+        wanted = await asyncio.to_thread(_read, signal, content_type, data, wrong)
         await tally.submit(b"".join(line for _, line in wanted), patient=False)
-        refused = {wanted[r["line"] - 1][0]: r["error"] for r in tally.rejected}
+        refused = {one.what: one.error for one in wrong}
+        refused |= {wanted[r["line"] - 1][0]: r["error"] for r in tally.rejected}
         if refused:
             told = "; ".join(f"{name}: {error}" for name, error in list(refused.items())[:5])
             partial = {"partialSuccess": {signal.rejected: str(len(refused)), "errorMessage": told}}
@@ -88,9 +91,35 @@ def _content_type(scope: Scope) -> tuple[str, str]:
     return content_type, headers.get(b"content-encoding", "")
 
 
-def _read(signal: Signal, content_type: str, data: bytes) -> Lines:
+_CODES = {401: 16, 429: 8, 503: 14}
+"""Of `google.rpc.Code`; whatever else is wrong with a request is an invalid argument."""
+
+
+def _status_in(scope: Scope) -> Tell:
+    """Errors as OTLP has them: a `google.rpc.Status` in the format of the request, JSON with our counts besides."""
+    in_protobuf = any(
+        n == b"content-type" and v.strip().lower().startswith(PROTOBUF.encode()) for n, v in scope["headers"]
+    )
+
+    async def tell(send: Send, status: int, told: dict[str, Any], headers: Headers | None = None) -> None:
+        code, message = _CODES.get(status, 3), str(told["error"])
+        if not in_protobuf:
+            await answer(send, status, {"code": code, "message": message, **told}, headers)
+            return
+        text = message.encode("utf-8", "replace")[:16_000]
+        size = bytearray()
+        write_varint(size, len(text))
+        body = b"\x08" + bytes([code]) + b"\x12" + bytes(size) + text
+        fixed = [(b"content-type", PROTOBUF.encode()), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": fixed + (headers or [])})
+        await send({"type": "http.response.body", "body": body})
+
+    return tell
+
+
+def _read(signal: Signal, content_type: str, data: bytes, refused: list[Refused]) -> Lines:
     try:
-        return signal.read(content_type, data)
+        return signal.read(content_type, data, refused)
     except BadRequest as error:
         raise BodyError(400, str(error)) from None
 
@@ -105,13 +134,13 @@ async def _answer(send: Send, content_type: str, in_json: bytes, protobuf: bytes
 # Traces and logs ----------------------------------------------------------------------------------------------------
 
 
-def _spans(content_type: str, data: bytes) -> Lines:
-    spans = (otlp_spans.from_json if content_type == JSON else otlp_spans.from_protobuf)(data)
+def _spans(content_type: str, data: bytes, refused: list[Refused]) -> Lines:
+    spans = (otlp_spans.from_json if content_type == JSON else otlp_spans.from_protobuf)(data, refused)
     return [(f"span {span.span_id.hex()}", line) for span in spans for line in events(span)]
 
 
-def _records(content_type: str, data: bytes) -> Lines:
-    found = (otlp_logs.from_json if content_type == JSON else otlp_logs.from_protobuf)(data)
+def _records(content_type: str, data: bytes, refused: list[Refused]) -> Lines:
+    found = otlp_logs.from_json(data, refused) if content_type == JSON else otlp_logs.from_protobuf(data)
     return [(f"record {number}", line) for number, log in enumerate(found, 1) for line in otlp_logs.events(log)]
 
 

@@ -256,7 +256,13 @@ def test_a_trace_request_that_cannot_be_read_is_told_why(
     served: Served, body: bytes, content_type: str, status: int
 ) -> None:
     answer = post(served, body, "/v1/traces", content_type=content_type)
-    assert answer.status_code == status and "OTLP" in answer.json()["error"]
+    assert answer.status_code == status
+    if content_type == "application/x-protobuf":  # as OTLP has it: a google.rpc.Status
+        assert answer.headers["content-type"] == content_type
+        told = answer.content
+        assert told[:3] == b"\x08\x03\x12" and b"OTLP" in told
+    else:
+        assert "OTLP" in answer.json()["message"] and answer.json()["code"] == 3
 
 
 def test_the_log_holds_no_token(served: Served) -> None:

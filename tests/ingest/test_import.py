@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import lzma
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from uuid import uuid4
 
@@ -101,6 +104,43 @@ def test_what_is_exported_as_otlp_is_imported_again(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
     found = [json.loads(line) for line in other.run("export", "--format", "atof").stdout.splitlines()]
     assert sorted(e["name"] for e in found) == ["a", "a", "b", "b"]
+
+
+def test_files_of_other_kinds_are_named_with_what_to_do(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("a.jsonl"))
+    others = {
+        "a.tar.gz": (packed.getvalue(), "a tar archive"),
+        "b.zip": (b"PK\x03\x04rest", "a zip archive"),
+        "c.jsonl.xz": (lzma.compress(lines(mark())), "packed with xz"),
+        "d.jsonl": (lines(mark()).decode().encode("utf-16"), "in UTF-16"),
+    }
+    (tmp_path / "folder").mkdir()
+    for name, (data, _) in others.items():
+        (tmp_path / name).write_bytes(data)
+    done = Served(tmp_path / "home").run("import", str(tmp_path / "folder"), *(str(tmp_path / name) for name in others))
+    assert done.returncode == 1 and not done.stdout
+    told = done.stderr.decode().splitlines()
+    assert "folder/*.jsonl" in told[0]
+    for line, (_, what) in zip(told[1:], others.values(), strict=True):
+        assert what in line and "gzip or zstd" in line
+
+
+def test_what_a_collector_writes_of_all_signals_is_imported_without_the_metrics(tmp_path: Path) -> None:
+    good = {"traceId": "ab" * 16, "spanId": "cd" * 8, "name": "one", "startTimeUnixNano": "1", "endTimeUnixNano": "2"}
+    requests = [
+        {"resourceMetrics": [{"scopeMetrics": []}]},
+        {"resourceSpans": [{"scopeSpans": [{"spans": [good, {"name": "nameless"}]}]}]},
+        {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"timeUnixNano": "5", "body": {"stringValue": "x"}}]}]}]},
+    ]
+    path = tmp_path / "all.json"
+    path.write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(json.dumps(request).encode() for request in requests))
+    done = Served(tmp_path / "home").run("import", str(path))
+    assert done.returncode == 1 and not done.stderr
+    told = [line.removeprefix(str(path)) for line in done.stdout.decode().splitlines()]
+    assert told[0] == ": accepted 3, duplicates 0, rejected 1"
+    assert told[1].startswith(":2: span 2: a span has a trace id")
 
 
 def test_a_large_file_is_imported_in_constant_memory(tmp_path: Path) -> None:

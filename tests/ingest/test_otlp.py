@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 from uuid import UUID
@@ -14,7 +15,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 
 from relayweb.ingest.otlp.events import events
 from relayweb.ingest.otlp.spans import Span, SpanEvent, from_json, from_protobuf
-from relayweb.ingest.otlp.values import BadRequest
+from relayweb.ingest.otlp.values import BadRequest, Refused
 
 TRACE = bytes.fromhex("0af7651916cd43dd8448eb211c80319c")
 SPAN = bytes.fromhex("b7ad6b7169203331")
@@ -464,6 +465,70 @@ def test_an_attribute_of_no_kind_is_an_error_that_says_so(value: Any) -> None:
     spans = [{"traceId": "ab" * 16, "spanId": "cd" * 8, "attributes": [{"key": "k", "value": value}]}]
     with pytest.raises(BadRequest, match="not an OTLP trace request in JSON"):
         from_json(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode())
+
+
+def in_json(*found: dict[str, Any]) -> bytes:
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [given]} for given in found]}]}).encode()
+
+
+GOOD = {"traceId": TRACE.hex(), "spanId": SPAN.hex(), "name": "good"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {**GOOD, "spanId": "00" * 8},
+        {**GOOD, "traceId": "00" * 16},
+        {**GOOD, "spanId": ""},
+        {"name": "nameless"},
+        {**GOOD, "spanId": "abc"},
+        {**GOOD, "startTimeUnixNano": "noon"},
+        {**GOOD, "startTimeUnixNano": []},
+        {**GOOD, "attributes": [{"key": "a", "value": {"intValue": "x"}}]},
+        {**GOOD, "attributes": [{"value": {}}]},
+        {**GOOD, "name": 5},
+        7,
+    ],
+)
+def test_a_span_that_cannot_be_taken_is_refused_alone(wrong: Any) -> None:
+    refused: list[Refused] = []
+    assert [found.name for found in from_json(in_json(GOOD, wrong, GOOD), refused)] == ["good", "good"]
+    assert [one.what for one in refused] == ["span 2"]
+    with pytest.raises(BadRequest, match="span 2: ."):
+        from_json(in_json(GOOD, wrong, GOOD))
+
+
+def test_a_span_in_protobuf_without_an_id_is_refused_alone() -> None:
+    request = ExportTraceServiceRequest()
+    spans = request.resource_spans.add().scope_spans.add().spans
+    for trace_id, span_id in ((TRACE, SPAN), (TRACE, b""), (bytes(16), SPAN), (TRACE, bytes(8))):
+        spans.add(trace_id=trace_id, span_id=span_id, name="s")
+    refused: list[Refused] = []
+    assert len(from_protobuf(request.SerializeToString() + b"\xfa\x7f\x03abc", refused)) == 1
+    assert [one.what for one in refused] == ["span 2", "span 3", "span 4"]
+
+
+def test_ids_in_base64_and_numbers_as_numbers_are_read() -> None:
+    told = {**GOOD, "startTimeUnixNano": 1767225600000000001, "endTimeUnixNano": "1767225600000000002"}
+    there = {**told, "traceId": base64.b64encode(TRACE).decode(), "spanId": base64.b64encode(SPAN).decode()}
+    here = {**told, "traceId": TRACE.hex().upper(), "startTimeUnixNano": "1767225600000000001"}
+    one, two = from_json(in_json(here, there))
+    assert one == two and (one.trace_id, one.start_ns) == (TRACE, 1767225600000000001)
+
+
+def test_members_that_are_null_are_not_told() -> None:
+    silent = dict.fromkeys(("name", "parentSpanId", "attributes", "events", "links", "status", "startTimeUnixNano"))
+    (one, two) = from_json(in_json({**GOOD, **silent}, {"traceId": GOOD["traceId"], "spanId": GOOD["spanId"]}))
+    assert one == two
+    assert from_json(b'{"resourceSpans": null}') == from_json(b'{"resourceSpans": [{"scopeSpans": null}]}') == []
+    (failed,) = from_json(in_json({**GOOD, "status": {"code": "2", "message": None}}))
+    assert failed.failed and failed.message == ""
+
+
+def test_bytes_are_hex_in_json_as_in_protobuf() -> None:
+    value = {"bytesValue": base64.b64encode(b"\0\1\xff").decode()}
+    (found,) = from_json(b"\xef\xbb\xbf" + in_json({**GOOD, "attributes": [{"key": "b", "value": value}]}))
+    assert found.attributes == {"b": "0001ff"}
 
 
 def test_openinference_of_a_call_without_messages() -> None:

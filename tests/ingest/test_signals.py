@@ -60,7 +60,7 @@ def exported(served: Served) -> list[dict[str, Any]]:
     return [json.loads(line) for line in served.run("export").stdout.splitlines()]
 
 
-@pytest.mark.parametrize("compression", [Compression.NoCompression, Compression.Gzip])
+@pytest.mark.parametrize("compression", list(Compression))
 def test_what_the_sdk_tells_in_log_records_stands_in_the_call(served: Served, compression: Compression) -> None:
     headers = {"authorization": f"Bearer {served.ingest}"}
     tracing, logs = TracerProvider(), LoggerProvider()
@@ -146,7 +146,10 @@ def test_a_record_that_cannot_be_taken_is_told_and_the_others_are_taken(served: 
 )
 def test_a_request_that_cannot_be_taken_is_told_why(served: Served, body: bytes, headers: dict, status: int) -> None:
     answer = post(served, body, **headers)
-    assert answer.status_code == status and answer.json()["error"]
+    assert answer.status_code == status
+    in_protobuf = answer.headers["content-type"] == "application/x-protobuf"
+    assert in_protobuf == ("protobuf" in str(headers))
+    assert b"OTLP" in answer.content if in_protobuf else answer.json()["error"]
 
 
 def test_credentials_in_the_log_of_a_program_are_masked_and_messages_are_left(served: Served) -> None:

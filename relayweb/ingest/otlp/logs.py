@@ -22,13 +22,18 @@ from relayweb.ingest.otlp.pieces import Piece, told_ns
 from relayweb.ingest.otlp.spans import SpanEvent
 from relayweb.ingest.otlp.values import (
     KeyValue,
+    Refused,
     Resource,
+    each,
     from_json_text,
     from_protobuf_bytes,
+    id_in_json,
     json_attributes,
     json_value,
     protobuf_attributes,
     protobuf_value,
+    taken,
+    time_in_json,
 )
 from relayweb.recording.conventions import genai
 from relayweb.recording.writing.copies import made_uuid, told_by_span
@@ -82,65 +87,76 @@ def from_protobuf(data: bytes) -> list[LogRecord]:
     return found
 
 
+_Time = int | str | float | None
+
+
 class _LogRecord(msgspec.Struct, rename="camel"):
-    event_name: str = ""
-    time_unix_nano: int | str = 0
-    observed_time_unix_nano: int | str = 0
-    severity_number: int | str = 0
-    severity_text: str = ""
+    event_name: str | None = None
+    time_unix_nano: _Time = 0
+    observed_time_unix_nano: _Time = 0
+    severity_number: int | str | None = 0
+    severity_text: str | None = None
     body: Any = None
-    attributes: list[KeyValue] = []
-    trace_id: str = ""
-    span_id: str = ""
-    dropped_attributes_count: int = 0
+    attributes: list[KeyValue] | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    dropped_attributes_count: int | None = 0
 
 
 class _Scope(msgspec.Struct):
-    name: str = ""
+    name: str | None = None
 
 
 class _ScopeLogs(msgspec.Struct, rename="camel"):
     scope: _Scope | None = None
-    log_records: list[_LogRecord] = []
+    log_records: list[msgspec.Raw] | None = None
 
 
 class _ResourceLogs(msgspec.Struct, rename="camel"):
     resource: Resource | None = None
-    scope_logs: list[_ScopeLogs] = []
+    scope_logs: list[_ScopeLogs] | None = None
 
 
 class _Request(msgspec.Struct, rename="camel"):
-    resource_logs: list[_ResourceLogs]
+    resource_logs: list[_ResourceLogs] | None
 
 
 _decode = msgspec.json.Decoder(_Request).decode
+_decode_record = msgspec.json.Decoder(_LogRecord).decode
 
 
-def from_json(data: bytes) -> list[LogRecord]:
-    """Read a request in OTLP JSON. Raises BadRequest naming the place."""
-    return from_json_text(lambda text: list(_json_records(_decode(text))), data, "log")
+def from_json(data: bytes, refused: list[Refused] | None = None) -> list[LogRecord]:
+    """Read a request in OTLP JSON. Raises BadRequest naming the place; records that cannot be taken go to `refused`."""
+    return from_json_text(lambda text: taken(_json_records(_decode(text)), refused), data, "log")
 
 
-def _json_records(request: _Request) -> Iterator[LogRecord]:
-    for resource_logs in request.resource_logs:
-        resource = json_attributes(resource_logs.resource.attributes if resource_logs.resource else [])
-        for scope_logs in resource_logs.scope_logs:
-            scope = scope_logs.scope.name if scope_logs.scope else ""
-            for log in scope_logs.log_records:
-                yield LogRecord(
-                    log.event_name,
-                    int(log.time_unix_nano),
-                    int(log.observed_time_unix_nano),
-                    _severity(log.severity_number),
-                    log.severity_text,
-                    json_value(log.body or {}),
-                    json_attributes(log.attributes),
-                    bytes.fromhex(log.trace_id),
-                    bytes.fromhex(log.span_id),
-                    log.dropped_attributes_count,
-                    scope,
-                    resource,
-                )
+def _json_records(request: _Request) -> Iterator[LogRecord | Refused]:
+    count = 0
+    for resource_logs in request.resource_logs or ():
+        resource = json_attributes(resource_logs.resource.attributes if resource_logs.resource else None)
+        for scope_logs in resource_logs.scope_logs or ():
+            scope = (scope_logs.scope.name if scope_logs.scope else None) or ""
+            records = scope_logs.log_records or []
+            yield from each(records, "record", lambda raw: _json_record(raw, scope, resource), count)  # noqa: B023
+            count += len(records)
+
+
+def _json_record(raw: msgspec.Raw, scope: str, resource: dict[str, Any]) -> LogRecord:
+    log = _decode_record(raw)
+    return LogRecord(
+        log.event_name or "",
+        time_in_json(log.time_unix_nano),
+        time_in_json(log.observed_time_unix_nano),
+        _severity(log.severity_number or 0),
+        log.severity_text or "",
+        json_value(log.body or {}),
+        json_attributes(log.attributes),
+        id_in_json(log.trace_id, 16),
+        id_in_json(log.span_id, 8),
+        log.dropped_attributes_count or 0,
+        scope,
+        resource,
+    )
 
 
 _SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
