@@ -9,11 +9,15 @@ import lzma
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
 import zstandard
+from django.core.management import call_command
 
+from relayweb.ingest import files
 from tests.served import PROJECT, Served
 
 
@@ -125,6 +129,24 @@ def test_files_of_other_kinds_are_named_with_what_to_do(tmp_path: Path) -> None:
     assert "folder/*.jsonl" in told[0]
     for line, (_, what) in zip(told[1:], others.values(), strict=True):
         assert what in line and "gzip or zstd" in line
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_interrupted_import_says_how_far_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.jsonl").write_bytes(lines(mark(), mark()))
+    whole = files.load
+
+    def broken_off(path: str) -> Iterator[files.Progress]:
+        yield from whole(path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "load", broken_off)
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.raises(SystemExit) as ended:
+        call_command("import", str(tmp_path / "a.jsonl"), "never.jsonl", stdout=out, stderr=err)
+    assert ended.value.code == 130
+    assert out.getvalue().splitlines() == [f"{tmp_path}/a.jsonl: accepted 2, duplicates 0, rejected 0"]
+    assert "imported again" in err.getvalue() and "never" not in err.getvalue()
 
 
 def test_what_a_collector_writes_of_all_signals_is_imported_without_the_metrics(tmp_path: Path) -> None:

@@ -10,16 +10,23 @@ from relayweb.recording.writing.writer import writer
 
 
 class Command(commands.Command):
+    _interrupted = False
     help = "Import recorded events, one ATOF event a line, gzip or zstd or plain. Importing twice is harmless."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("paths", nargs="+", metavar="PATH", help="a file; - is standard input")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        fine = []
         try:
-            fine = [self._load(path) for path in options["paths"]]
+            for path in options["paths"]:
+                fine.append(self._load(path))
+                if self._interrupted:
+                    break
         finally:
             writer().close()
+        if self._interrupted:
+            raise SystemExit(130)
         if not all(fine):
             raise SystemExit(1)
 
@@ -37,6 +44,8 @@ class Command(commands.Command):
             trouble = error.strerror or str(error)
         except files.Unreadable as error:
             trouble = str(error)
+        except KeyboardInterrupt:
+            trouble, self._interrupted = "interrupted; what is not counted here comes when it is imported again", True
         if progress is not None:
             self._report(path, progress.tally)
         if trouble:
