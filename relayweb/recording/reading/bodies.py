@@ -57,6 +57,14 @@ def request(uuid: UUID) -> dict[str, Text | list[Any]] | None:
         `request`: the provider's body (for scopes that are no llm call: their input), `app`: the body the app gave
         where an intercept changed it, else null, `headers`, and `escaped`: pointers of values Relay could not encode.
     """
+    found = _request(uuid)
+    if found is not None and not isinstance(found["app"], bytes | None):
+        found["app"] = stored.dump(found["app"])
+    return found
+
+
+def _request(uuid: UUID) -> dict[str, Any] | None:
+    """The same, with `app` as a value where it was made with a patch."""
     seqs = _shown(uuid)
     if seqs is None:
         return None
@@ -67,7 +75,7 @@ def request(uuid: UUID) -> dict[str, Text | list[Any]] | None:
         return {"request": member(start, "data", "request"), "app": None, "headers": None, "escaped": []}
     is_call = stored.load(member(start, "category")) == "llm"
     body = member(start, "data", "content") if is_call else None
-    found: dict[str, Text | list[Any]] = {
+    found: dict[str, Any] = {
         "request": body if body is not None else member(start, "data"),
         "app": None,
         "headers": member(start, "data", "headers") if is_call else None,
@@ -84,7 +92,7 @@ def request(uuid: UUID) -> dict[str, Text | list[Any]] | None:
             found["app"] = data["app"]
         elif "app_patch" in data:
             app, problem = _patched(stored.load(body), stored.load(data["app_patch"]))
-            found["app"] = None if problem else stored.dump(app)
+            found["app"] = None if problem else app
         found["escaped"] = stored.load(data.get("escaped")) or []
     return found
 
@@ -166,15 +174,15 @@ def rewrites(uuid: UUID) -> dict[str, list[dict[str, Any]]] | None:
         the request was never sent: blocked, answered or failed by a rule. A patch that does not fit what was recorded
         gives `problem` and leaves the body as it was. `rewrites`: the marks' data, in order.
     """
-    asked = request(uuid)
+    asked = _request(uuid)
     if asked is None:
         return None
     reader = Reader()
     ran = list(Rewrite.objects.filter(attempt_uuid=uuid).order_by("position", "seq"))
     events = {event.seq: event for event in Event.objects.filter(seq__in=[r.seq for r in ran])}
     texts = dict(zip(events, reader.texts(list(events.values())), strict=True))
-    provider = stored.load(asked["request"] if isinstance(asked["request"], bytes) else None)
-    body = stored.load(asked["app"]) if isinstance(asked["app"], bytes) else provider
+    provider, app = stored.load(asked["request"]), asked["app"]
+    body = provider if app is None else stored.load(app) if isinstance(app, bytes) else app
     stages: list[dict[str, Any]] = [{"name": "app", "body": body}]
     told: list[dict[str, Any]] = []
     for rewrite in ran:
