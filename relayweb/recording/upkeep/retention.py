@@ -14,7 +14,7 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import QuerySet
 
-from relayweb.recording.models import ChunkBlock, Content, Event, Scope
+from relayweb.recording.models import ChunkBlock, Content, Event, Ledger, Scope
 from relayweb.recording.store import blocks, encoding, search_index
 from relayweb.recording.store.compression import CONTENT, EVENT
 from relayweb.recording.store.tables import Tables
@@ -50,7 +50,7 @@ def older_than(cutoff_us: int, report: Report = _silent) -> Pruned:
     """Forget turns and sessions whose last event lies before `cutoff_us` (µs since 1970), and marks without a scope."""
     pruned = Pruned()
     while True:
-        old = _oldest(SLICE, cutoff_us)
+        old = _oldest(SLICE, cutoff_us=cutoff_us)
         if not old:
             break
         _forget(old, pruned)
@@ -77,14 +77,14 @@ def matching(turns: Iterable[UUID], report: Report = _silent) -> Pruned:
 
 def down_to(size: int, report: Report = _silent) -> Pruned:
     """Forget the oldest turns, and sessions that then have nothing inside, until what the database holds is at most
-    `size` bytes. Running ones stay.
+    `size` bytes. Running ones stay, and what comes or changes meanwhile: else this had no end beside a busy agent.
     """
-    pruned = Pruned()
+    pruned, newest = Pruned(), Ledger.objects.get().seq
     while used_bytes() > size:
         count = max(SLICE, Scope.objects.filter(is_turn=True).count() // 20)
         before = pruned.turns
         for _ in range(0, count, SLICE):
-            old = _oldest(SLICE, None)
+            old = _oldest(SLICE, newest=newest)
             if not old:
                 break
             _forget_with_emptied(old, pruned)
@@ -145,11 +145,14 @@ def _pragma(name: str) -> int:
         return int(cursor.fetchone()[0])
 
 
-def _oldest(limit: int, cutoff_us: int | None) -> list[UUID]:
-    """Homes to forget next: turns that are not running, and sessions with nothing inside."""
+def _oldest(limit: int, *, cutoff_us: int | None = None, newest: int | None = None) -> list[UUID]:
+    """Homes to forget next: turns that are not running, and sessions with nothing inside; silent since that time, or
+    unchanged since that number."""
     homes = Scope.objects.filter(is_home=True).exclude(status="running")
     if cutoff_us is not None:
         homes = homes.filter(last_us__lt=cutoff_us)
+    if newest is not None:
+        homes = homes.filter(seq__lte=newest)
     turns = list(homes.filter(is_turn=True).order_by("start_us", "uuid").values_list("uuid", flat=True)[:limit])
     return turns or list(_empty(homes).order_by("last_us").values_list("uuid", flat=True)[:limit])
 

@@ -97,6 +97,19 @@ def test_recording_goes_on_after_a_prune_although_it_remembered_what_has_gone(re
     assert Turn.objects.count() == 1 and LONG in json.dumps(values())
 
 
+def test_beside_a_busy_agent_shrinking_the_record_has_an_end(record: Record) -> None:
+    turn(record, 0)
+    came: list[str] = []
+
+    def report(_: retention.Pruned) -> None:
+        assert len(came) < 10, "it forgets what comes meanwhile, for ever"
+        came.append(turn(record, 10_000 * (len(came) + 1))[1])
+
+    done = retention.down_to(1, report)
+    assert (done.turns, [str(row.uuid) for row in Turn.objects.all()]) == (1, came)
+    whole()
+
+
 def test_the_oldest_turns_go_until_the_record_is_small_enough(record: Record) -> None:
     for i in range(60):
         turn(record, i * 100, text=f"{i} " * 300)
