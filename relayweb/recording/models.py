@@ -49,6 +49,8 @@ class Event(models.Model):
             models.Index(fields=["uuid"], name="event_uuid"),
             # Marks under a scope.
             models.Index(fields=["mark_of"], condition=models.Q(mark_of__isnull=False), name="event_marks"),
+            # Marks under nothing: their page.
+            models.Index(fields=["seq"], condition=models.Q(kind=2, mark_of__isnull=True), name="event_loose"),
         ]
 
 

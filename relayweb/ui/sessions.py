@@ -12,12 +12,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from relayweb.recording.models import Scope
-from relayweb.recording.reading import queries
+from relayweb.recording.reading import loose, queries
 from relayweb.ui import search
 from relayweb.ui.lists import broken, largest
 
 PAGE = 50
 TURNS = 200
+EVENTS = 100
 
 
 @require_GET
@@ -34,11 +35,21 @@ def sessions(request: HttpRequest) -> HttpResponse:
         return redirect(reverse("ui:sessions") + search.href(q))
     partial = _partial([found["session_id"] for found in page["sessions"]])
     context |= {
+        "loose": loose.exist(),
         "chips": search.chips(q),
         "sessions": [found | {"usage": {"complete": found["session_id"] not in partial}} for found in page["sessions"]],
         "next": search.href(q, cursor=page["next"]) if page["next"] else "",
     }
     return render(request, "sessions/list.html", context)
+
+
+@require_GET
+def events(request: HttpRequest) -> HttpResponse:
+    """Events that belong to no session, turn or call, newest first."""
+    before = request.GET.get("before", "")
+    found = loose.events(limit=EVENTS + 1, before=int(before) if before.isdecimal() and len(before) < 19 else None)
+    more = found[EVENTS - 1]["seq"] if len(found) > EVENTS else None
+    return render(request, "sessions/events.html", {"events": found[:EVENTS], "next": more})
 
 
 def _partial(names: list[str]) -> set[str]:

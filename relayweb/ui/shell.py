@@ -13,6 +13,7 @@ SECTIONS = {
     "turn": "turns",
     "sessions": "sessions",
     "session": "sessions",
+    "events": "sessions",
     "compare": "compare",
     "statistics": "statistics",
 }

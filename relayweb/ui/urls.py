@@ -21,6 +21,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("views/<int:pk>/forget/", views.forget, name="forget-view"),
     path("jump/", lists.jump, name="jump"),
     path("sessions/", sessions.sessions, name="sessions"),
+    path("events/", sessions.events, name="events"),
     path("sessions/<anything:session_id>/", sessions.session, name="session"),
     # Not led to the address with a slash: a browser would take the `..` in an id for a step up.
     path("sessions/<anything:session_id>", sessions.session),
