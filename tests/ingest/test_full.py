@@ -75,7 +75,7 @@ async def test_a_full_record_sends_a_batch_away_and_says_for_how_long(writing: C
 async def test_a_full_record_tells_exporters_to_try_again(writing: Callable[..., FullWriter], door: Any) -> None:
     request = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"eventName": "a"}]}]}]}
     if door is signals.traces:
-        request = {"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "0" * 32, "spanId": "1" * 16}]}]}]}
+        request = {"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "a" * 32, "spanId": "1" * 16}]}]}]}
     writer = writing(Full(1, "the record is busy"))
     body = json.dumps(request).encode()
     status, headers, told = await post(body, door=door, content_type=b"application/json")
