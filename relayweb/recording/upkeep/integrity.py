@@ -178,9 +178,9 @@ def _read_contents(counted: Counter[str]) -> Iterator[tuple[Content, bytes | Exc
 
 def _events(counted: Counter[str]) -> Iterator[Problem]:
     reader, store, after = Reader(), content.Store(0, masks=False), 0
-    newest = Ledger.objects.values_list("seq", flat=True).first() or 0
     while rows := list(Event.objects.filter(seq__gt=after).order_by("seq")[:SCAN]):
         after = rows[-1].seq
+        newest = _newest()  # after the rows: others record meanwhile
         counted[""] += len(rows)
         store.forget()
         try:
@@ -200,6 +200,10 @@ def _events(counted: Counter[str]) -> Iterator[Problem]:
                 yield "an event is not what its digest says", str(row.seq)
             if row.seq > newest:
                 yield "an event has a number that was never given", str(row.seq)
+
+
+def _newest() -> int:
+    return Ledger.objects.values_list("seq", flat=True).first() or 0
 
 
 def _conflicts(counted: Counter[str]) -> Iterator[Problem]:
@@ -235,9 +239,11 @@ def _rows(counted: Counter[str]) -> Iterator[Problem]:
     def progress(count: int) -> None:
         counted[""] = count
 
-    newest = Ledger.objects.values_list("seq", flat=True).first() or 0
-    for uuid in Scope.objects.filter(seq__gt=newest).values_list("uuid", flat=True)[: _MOST + 1]:
-        yield "a scope has a number that was never given", str(uuid)
+    unknown = list(Scope.objects.filter(seq__gt=_newest()).values_list("uuid", "seq")[: _MOST + 1])
+    newest = _newest() if unknown else 0  # others may have given it meanwhile
+    for uuid, seq in unknown:
+        if seq > newest:
+            yield "a scope has a number that was never given", str(uuid)
     RunRecorder(Tables(connection)).clear_up()  # what is noted as unsettled is no damage
     for kind, key, where in Rebuilt().differences(progress):
         name = key if isinstance(key, UUID | int) else UUID(bytes=bytes(key))

@@ -279,19 +279,22 @@ class _alone:
 
 
 class _Used:
-    """Numbers of contents that something refers to: one bit each."""
+    """Numbers of contents that something refers to: one bit each, up to the newest there was at first."""
 
     def __init__(self, newest: int) -> None:
         self.newest = newest
         self._bits = bytearray(newest // 8 + 1)
+        self._later: set[int] = set()
 
     def add(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             if number <= self.newest:
                 self._bits[number >> 3] |= 1 << (number & 7)
+            else:
+                self._later.add(number)
 
     def __contains__(self, number: int) -> bool:
-        return bool(self._bits[number >> 3] & 1 << (number & 7))
+        return number in self._later if number > self.newest else bool(self._bits[number >> 3] & 1 << (number & 7))
 
 
 def collect_garbage(pruned: Pruned | None = None, report: Report = _silent) -> Pruned:
@@ -299,13 +302,13 @@ def collect_garbage(pruned: Pruned | None = None, report: Report = _silent) -> P
 
     The events are read without holding anybody up. Before each slice of deletions the events that came meanwhile are
     read as well, inside the transaction; and as each slice voids what the writers remember, none refers to what has
-    gone.
+    gone. A content refers to such as were numbered before it, and goes before them: one that a writer finds is whole.
     """
     pruned = pruned or Pruned()
     newest = Content.objects.order_by("-id").values_list("id", flat=True).first() or 0
     used = _Used(newest)
     seen = _mark(used, 0, 0)
-    for at in range(0, newest + 1, SCAN):
+    for at in reversed(range(0, newest + 1, SCAN)):
         known = Content.objects.filter(id__gt=at, id__lte=min(at + SCAN, newest)).values_list("id", flat=True)
         idle = [number for number in known if number not in used]
         if not idle:
@@ -339,7 +342,7 @@ def _mark(used: _Used, after_event: int, after_block: int) -> tuple[int, int]:
 
 
 def _mark_deep(used: _Used, refs: set[int]) -> None:
-    refs = {ref for ref in refs if ref <= used.newest and ref not in used}
+    refs = {ref for ref in refs if ref not in used}
     while refs:
         used.add(refs)
         inner: set[int] = set()
@@ -347,4 +350,4 @@ def _mark_deep(used: _Used, refs: set[int]) -> None:
         for at in range(0, len(some), 500):
             for body in Content.objects.filter(id__in=some[at : at + 500]).values_list("body", flat=True):
                 inner.update(encoding.decode(bytes(body), CONTENT.expand).refs)
-        refs = {ref for ref in inner if ref <= used.newest and ref not in used}
+        refs = {ref for ref in inner if ref not in used}

@@ -22,7 +22,7 @@ from relayweb.recording.upkeep import integrity
 from relayweb.recording.writing.recorder import Line, Recorder
 from relayweb.recording.writing.writer import Writer
 from tests.recording import streams
-from tests.recording.recorded import Talk
+from tests.recording.recorded import Talk, record
 from tests.recording.test_any_order import any_stream, cut, differences, snapshot
 from tests.recording.test_any_order import record as record_batches
 
@@ -163,7 +163,6 @@ def test_what_is_lost_of_the_log_is_found_and_what_remains_is_not_touched(stream
         call("check", "--repair")
 
 
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="FTS5 is SQLite's")
 @pytest.mark.parametrize("under", ["attempt", "tool"])
 @pytest.mark.parametrize("name", ["relay.chunks", "llm.chunk"])
 def test_a_block_of_chunks_that_is_gone_whole_is_missed(name: str, under: str) -> None:
@@ -180,6 +179,7 @@ def test_a_block_of_chunks_that_is_gone_whole_is_missed(name: str, under: str) -
     assert not problems()
 
 
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="FTS5 is SQLite's")
 def test_a_word_index_that_cannot_be_read_is_made_anew(stream: dict[str, Any]) -> None:
     while search_index.catch_up():
         pass
@@ -268,3 +268,19 @@ def test_whatever_lossless_tests_record_is_whole(record: Any) -> None:
     odd += [odd[0].replace(b"null", b'"\\ud800"', 1), odd[1].replace(b"null", b"NaN", 1), odd[2][:-1] + b',"x":"\xff"}']
     assert not [line.error for line in record(*odd) if line.error]
     assert not problems()
+
+
+def test_what_is_recorded_while_a_check_runs_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    record(streams.scope("start", streams.uid(), None, 0))
+    monkeypatch.setattr(integrity, "SCAN", 1)
+    monkeypatch.setattr(integrity, "_database", lambda _: iter(()))
+    came, read = [], integrity.Reader.texts
+
+    def texts(self: integrity.Reader, rows: Any) -> Any:
+        if len(came) < 5:
+            came.append(record(streams.scope("start", streams.uid(), None, 1)))
+        return read(self, rows)
+
+    monkeypatch.setattr(integrity.Reader, "texts", texts)
+    assert not list(integrity.problems())
+    assert len(came) == 5

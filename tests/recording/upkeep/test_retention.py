@@ -97,6 +97,42 @@ def test_recording_goes_on_after_a_prune_although_it_remembered_what_has_gone(re
     assert Turn.objects.count() == 1 and LONG in json.dumps(values())
 
 
+@pytest.mark.parametrize("whole_again", [True, False])
+@pytest.mark.parametrize("before", range(4))
+def test_what_comes_again_while_contents_go_is_kept_with_all_inside_it(
+    record: Record, monkeypatch: pytest.MonkeyPatch, whole_again: bool, before: int
+) -> None:
+    """A message that goes is sent again meanwhile, or a new one that holds the same large text."""
+    inner = [{"type": "text", "text": f"{part} " * 400} for part in ("one", "two")]
+    call: Any = {"category": "llm", "name": "openai.chat_completions"}
+
+    def say(ms: float, said: str) -> str:
+        data = request("x")
+        data["content"]["messages"] = [{"role": "user", "content": inner, "name": said}]
+        record(scope("start", turn := uid(), None, ms, data=data, **call), scope("end", turn, None, ms + 1, **call))
+        return turn
+
+    monkeypatch.setattr(retention, "SCAN", 1)
+    retention.matching([UUID(say(0, "first"))], lambda _: None)
+    assert not Content.objects.exists()
+    said: list[str] = []
+    slices = 0
+
+    def report(_: retention.Pruned) -> None:
+        nonlocal slices
+        if slices == before and not said:
+            said.append(say(10_000, "first" if whole_again else "second"))
+        slices += 1
+
+    say(0, "first")
+    Scope.objects.all().delete()
+    Event.objects.all().delete()
+    retention.collect_garbage(report=report)
+    whole()
+    if said:
+        assert [inner[0]["text"] in text for text in map(json.dumps, values())] == [True, False]
+
+
 def test_beside_a_busy_agent_shrinking_the_record_has_an_end(record: Record) -> None:
     turn(record, 0)
     came: list[str] = []
