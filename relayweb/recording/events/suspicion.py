@@ -15,7 +15,8 @@ from msgspec import Raw
 
 from relayweb.recording.events.atof import load
 from relayweb.recording.events.credentials import HEADER_SIGNS, KEY_SIGNS, is_loose, is_secret_name, special_names
-from relayweb.recording.kernels import COMPILED, Signs
+from relayweb.recording.kernels import COMPILED, Names, Signs
+from relayweb.recording.kernels.names import ARGUMENTS, NAMING, SUSPECT
 
 K = TypeVar("K", str, int)
 
@@ -31,6 +32,8 @@ def suspects_names(text: bytes) -> bool:
     """
     if len(text) < _SMALL or text[0] not in b'{["':
         return _may_show_a_sign(text) and _holds_secret(text.lower())
+    if COMPILED and _NAMES.are_plain(text):
+        return False
     try:
         return _has_secret_member(text)
     except (msgspec.DecodeError, RecursionError):
@@ -101,6 +104,21 @@ def _kind_of(name: str) -> Literal["plain", "loose", "secret"]:
         return "secret"
     return "loose" if is_loose(name) else "plain"
 
+
+_name = msgspec.json.Decoder(str).decode
+
+
+def _kind_of_text(text: bytes) -> int:
+    """As `_kind_of`, for `Names`."""
+    try:
+        name = _name(b'"' + text + b'"')
+    except msgspec.DecodeError:
+        return SUSPECT
+    kind = 0 if _kind_of(name) == "plain" else SUSPECT
+    return kind | (NAMING if name in NAMED else 0) | (ARGUMENTS if name in ARGUMENT_MEMBERS else 0)
+
+
+_NAMES: Final = Names(_kind_of_text, lambda value: _holds_member(value.lower()))
 
 MANY = 64  # members, from which on all their names are looked at in one
 _GROUP = 8_000  # bytes of values that are looked through in one

@@ -10,6 +10,7 @@ from relayweb.recording.kernels.plain import Cut
 
 try:
     from relayweb.recording.kernels.compiled import (
+        Names,
         Signs,
         is_deeper,
         make_holes,
@@ -25,6 +26,7 @@ try:
     COMPILED = True
 except ImportError:
     from relayweb.recording.kernels.plain import (
+        Names,
         Signs,
         is_deeper,
         make_holes,
@@ -42,6 +44,7 @@ except ImportError:
 __all__ = [
     "COMPILED",
     "Cut",
+    "Names",
     "Signs",
     "is_deeper",
     "make_holes",

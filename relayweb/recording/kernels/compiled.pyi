@@ -1,3 +1,4 @@
+from relayweb.recording.kernels.plain import Names as Names
 from relayweb.recording.kernels.plain import Signs as Signs
 from relayweb.recording.kernels.plain import is_deeper as is_deeper
 from relayweb.recording.kernels.plain import make_holes as make_holes

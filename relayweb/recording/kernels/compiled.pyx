@@ -11,6 +11,7 @@ from libc.stdint cimport int16_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from relayweb.recording.kernels.names import (
+    ARGUMENTS as _ARGUMENTS,
     CONTENT as _CONTENT,
     FRAME as _FRAME,
     IN_DATA as _IN_DATA,
@@ -19,10 +20,13 @@ from relayweb.recording.kernels.names import (
     LOOSE as _LOOSE,
     LOOSE_NAME as _LOOSE_NAME,
     MESSAGE_NAME as _MESSAGE_NAME,
+    LONGEST_NAME as _LONGEST_NAME,
     MIN_MESSAGE as _MIN_MESSAGE,
     MIN_VALUE as _MIN_VALUE,
+    NAMING as _NAMING,
     OPENED as _OPENED,
     PAYLOAD as _PAYLOAD,
+    SUSPECT as _SUSPECT,
     SAME_MESSAGES,
     SAME_TOOLS,
     TOOLS_NAME as _TOOLS_NAME,
@@ -646,3 +650,96 @@ def is_deeper(bytes text not None, Py_ssize_t levels):
         elif sign == 125 or sign == 93:
             depth -= 1
     return False
+
+
+cdef Py_ssize_t LONGEST_NAME = _LONGEST_NAME
+cdef int SUSPECT = _SUSPECT, NAMING = _NAMING, ARGUMENTS = _ARGUMENTS
+
+
+cdef class Names:
+    cdef dict kinds
+    cdef object kind, arguments
+
+    def __init__(self, kind, arguments):
+        self.kinds, self.kind, self.arguments = {}, kind, arguments
+
+    def are_plain(self, bytes text not None):
+        cdef Text at = <Text> PyBytes_AS_STRING(text), end = at + PyBytes_GET_SIZE(text)
+        at = _space(at, end)
+        return at < end and self.behind(at, end, 0) != NULL
+
+    cdef int kind_of(self, Text start, Text end) except -1:
+        """Of the text between two quotes."""
+        cdef bytes name
+        if end - start > LONGEST_NAME:
+            return self.kind(PyBytes_FromStringAndSize(<const char *> start, end - start))
+        name = PyBytes_FromStringAndSize(<const char *> start, end - start if end > start else 0)
+        found = self.kinds.get(name)
+        if found is None:
+            if len(self.kinds) > 10_000:
+                self.kinds.clear()
+            found = self.kinds[name] = self.kind(name)
+        return found
+
+    cdef bint names_a_secret(self, Text start, Text end) except -1:
+        """Whether this value is a short text that is the name of a secret."""
+        return start[0] == 34 and end - start < LONGEST_NAME and self.kind_of(start + 1, end - 1) & SUSPECT
+
+    cdef Text behind(self, Text at, Text end, int depth) except? NULL:
+        """Behind a value whose names are all plain; NULL if they are not."""
+        if at[0] != 123 and at[0] != 91:
+            return _value(at, end)
+        if depth > 600:
+            return NULL
+        return self.behind_object(at + 1, end, depth) if at[0] == 123 else self.behind_list(at + 1, end, depth)
+
+    cdef Text behind_object(self, Text at, Text end, int depth) except? NULL:
+        cdef Text name, value
+        cdef int kind
+        while True:
+            at = _space(at, end)
+            if at < end and at[0] == 125:
+                return at + 1
+            if at >= end or at[0] != 34:
+                return NULL
+            name = at + 1
+            at = _string(name, end)
+            kind = self.kind_of(name, at - 1)
+            if kind & SUSPECT:
+                return NULL
+            at = _space(at, end)
+            if at >= end or at[0] != 58:
+                return NULL
+            value = at = _space(at + 1, end)
+            if at >= end:
+                return NULL
+            at = self.behind(at, end, depth + 1)
+            if at == NULL or at == value:
+                return NULL
+            if kind & NAMING and self.names_a_secret(value, at):
+                return NULL
+            if kind & ARGUMENTS and self.arguments(PyBytes_FromStringAndSize(<const char *> value, at - value)):
+                return NULL
+            at = _space(at, end)
+            if at < end and at[0] == 44:
+                at += 1
+
+    cdef Text behind_list(self, Text at, Text end, int depth) except? NULL:
+        cdef Text first = NULL, first_end = NULL, item
+        cdef Py_ssize_t count = 0
+        while True:
+            at = _space(at, end)
+            if at < end and at[0] == 93:
+                return NULL if count == 2 and self.names_a_secret(first, first_end) else at + 1
+            if at >= end:
+                return NULL
+            item = at
+            at = self.behind(at, end, depth + 1)
+            if at == NULL or at == item:
+                return NULL
+            if count == 0:
+                first, first_end = item, at
+            count += 1
+            at = _space(at, end)
+            if at < end and at[0] == 44:
+                at += 1

@@ -20,6 +20,11 @@ LISTS, WHOLE, TOOLS_NAME, FRAME, MESSAGE_NAME, CONTENT, OPENED, LOOSE_NAME, PAYL
 """What a name says of its value: a list of messages; kept whole; tools; a frame around what is kept apart; a message;
 content; opened even when it is small; loose; a payload of an event."""
 
+SUSPECT, NAMING, ARGUMENTS = 1, 2, 4
+"""What masking says of a name: look closer at it; its value is the name of something; its value is JSON in a text."""
+
+LONGEST_NAME: Final = 100  # bytes: what is longer names no secret
+
 # What stands for a history, and for a tool list, while the rest of a request is looked at. No line that holds a DEL is
 # shortened, so they mean nothing else, and what holds one counts as large, as it does without them.
 STAND_IN: Final = 0x7F

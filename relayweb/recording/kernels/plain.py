@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise, repeat
@@ -13,22 +13,26 @@ from uuid import UUID
 import msgspec
 
 from relayweb.recording.kernels.names import (
+    ARGUMENTS,
     CONTENT,
     FRAME,
     IN_DATA,
     INDEX,
     LIST,
     LISTS,
+    LONGEST_NAME,
     LOOSE,
     LOOSE_NAME,
     MESSAGE,
     MESSAGE_NAME,
     MIN_MESSAGE,
     MIN_VALUE,
+    NAMING,
     OPENED,
     SAME_MESSAGES,
     SAME_TOOLS,
     STAND_IN,
+    SUSPECT,
     TOOLS,
     TOOLS_NAME,
     VALUE,
@@ -319,6 +323,43 @@ class Signs:
     def within(self, text: bytes) -> bool:
         """Whether one of them stands in this text."""
         return max(map(text.lower().find, self._signs), default=-1) >= 0
+
+
+class Names:
+    """Names of members, of which most are plain.
+
+    Args:
+        kind: what a name says of itself and of its value (`SUSPECT`, `NAMING`, `ARGUMENTS`), given as the JSON text
+            between its quotes; asked once of most.
+        arguments: whether such a value may hold a secret.
+    """
+
+    def __init__(self, kind: Callable[[bytes], int], arguments: Callable[[bytes], bool]) -> None:
+        self._kind, self._arguments = kind, arguments
+
+    def are_plain(self, text: bytes) -> bool:
+        """Whether no member of this JSON text is suspect, by its name or what it names. True is certain."""
+        try:
+            return self._plain(text.strip())
+        except (msgspec.DecodeError, RecursionError):
+            return False
+
+    def _plain(self, text: bytes) -> bool:
+        if text[:1] == b"[":
+            items = list(map(bytes, _raw_array(text)))
+            return not (len(items) == 2 and self._names_a_secret(items[0])) and all(map(self._plain, items))
+        if text[:1] != b"{":
+            return True
+        for name, raw in _raw_object(text).items():
+            kind, value = self._kind(msgspec.json.encode(name)[1:-1]), bytes(raw)
+            if kind & SUSPECT or (kind & NAMING and self._names_a_secret(value)) or not self._plain(value):
+                return False
+            if kind & ARGUMENTS and self._arguments(value):
+                return False
+        return True
+
+    def _names_a_secret(self, value: bytes) -> bool:
+        return value[:1] == b'"' and len(value) < LONGEST_NAME and bool(self._kind(value[1:-1]) & SUSPECT)
 
 
 _NO_OPENING = bytes(set(range(256)).difference(b"{["))

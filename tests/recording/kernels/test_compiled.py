@@ -18,12 +18,15 @@ from hypothesis import strategies as st
 from relayweb.recording import kernels
 from relayweb.recording.kernels import plain
 from relayweb.recording.kernels.names import (
+    ARGUMENTS,
     LIST,
     LOOSE,
     MESSAGE,
     MIN_MESSAGE,
+    NAMING,
     SAME_MESSAGES,
     SAME_TOOLS,
+    SUSPECT,
     TOOLS,
     VALUE,
 )
@@ -263,3 +266,45 @@ def test_both_find_the_same_signs(signs: list[bytes], parts: list[bytes]) -> Non
 def test_both_measure_the_same_depth(value: Any, levels: int) -> None:
     text = json.dumps(value).encode()
     assert compiled.is_deeper(text, levels) == plain.is_deeper(text, levels)
+
+
+PLAIN_NAMES = ("role", "content", "name", "header", "arguments", "api_key", "error", "größe", 'a"b')
+
+
+def _kind(name: bytes) -> int:
+    flags = {b"name": NAMING, b"header": NAMING, b"arguments": ARGUMENTS, b"api_key": SUSPECT, b"error": SUSPECT}
+    return flags.get(name, 0)
+
+
+@needs_compiled
+@given(
+    st.recursive(
+        st.sampled_from([*PLAIN_NAMES, 1, None, "api_key" * 20]),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(PLAIN_NAMES), inner, max_size=3),
+    ),
+    st.sampled_from([None, 1]),
+)
+def test_both_think_the_same_names_plain(value: Any, indent: int | None) -> None:
+    text = json.dumps(value, indent=indent).encode()
+    made = [module.Names(_kind, lambda value: b"api" in value) for module in (compiled, plain)]
+    assert made[0].are_plain(text) == made[1].are_plain(text)
+    assert not made[0].are_plain(text[:-1]) or not isinstance(value, list | dict)
+
+
+@pytest.mark.parametrize(
+    ("text", "are_plain"),
+    [
+        (b'{"a":[{"b":1},"api_key"]}', True),
+        (b'{"a":{"api_key":1}}', False),
+        (b'{"a":[["api_key","x"]]}', False),
+        (b'{"a":[["api_key","x","y"]]}', True),
+        (b'{"name":"api_key","value":1}', False),
+        (b'{"other":"api_key"}', True),
+        (b'{"arguments":"api"}', False),
+        (b'{"arguments":"else"}', True),
+        (b"[" * 5_000 + b"]" * 5_000, False),
+    ],
+)
+def test_a_name_that_is_not_plain_is_seen(text: bytes, are_plain: bool) -> None:
+    for names in (kernels.Names, plain.Names):
+        assert names(_kind, lambda value: b"api" in value).are_plain(text) is are_plain
