@@ -17,7 +17,7 @@ from relayweb.ingest.otlp.values import BadRequest, Refused
 from relayweb.ingest.posts import Tell, refusals
 from relayweb.ingest.reading import BodyError, body, decoder, whole_body
 from relayweb.ingest.tally import Tally
-from relayweb.recording.store.encoding import write_varint
+from relayweb.recording.kernels import write_varint
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 

@@ -10,6 +10,7 @@ from relayweb.recording.kernels.plain import Cut
 
 try:
     from relayweb.recording.kernels.compiled import (
+        Generations,
         Names,
         Signs,
         is_deeper,
@@ -19,6 +20,7 @@ try:
         pack_differences,
         plan,
         plan_inside,
+        split_uuids,
         write_deltas,
         write_varint,
     )
@@ -26,6 +28,7 @@ try:
     COMPILED = True
 except ImportError:
     from relayweb.recording.kernels.plain import (
+        Generations,
         Names,
         Signs,
         is_deeper,
@@ -35,6 +38,7 @@ except ImportError:
         pack_differences,
         plan,
         plan_inside,
+        split_uuids,
         write_deltas,
         write_varint,
     )
@@ -44,6 +48,7 @@ except ImportError:
 __all__ = [
     "COMPILED",
     "Cut",
+    "Generations",
     "Names",
     "Signs",
     "is_deeper",
@@ -53,6 +58,7 @@ __all__ = [
     "pack_differences",
     "plan",
     "plan_inside",
+    "split_uuids",
     "write_deltas",
     "write_varint",
 ]

@@ -1,3 +1,4 @@
+from relayweb.recording.kernels.plain import Generations as Generations
 from relayweb.recording.kernels.plain import Names as Names
 from relayweb.recording.kernels.plain import Signs as Signs
 from relayweb.recording.kernels.plain import is_deeper as is_deeper
@@ -7,5 +8,6 @@ from relayweb.recording.kernels.plain import pack as pack
 from relayweb.recording.kernels.plain import pack_differences as pack_differences
 from relayweb.recording.kernels.plain import plan as plan
 from relayweb.recording.kernels.plain import plan_inside as plan_inside
+from relayweb.recording.kernels.plain import split_uuids as split_uuids
 from relayweb.recording.kernels.plain import write_deltas as write_deltas
 from relayweb.recording.kernels.plain import write_varint as write_varint

@@ -6,7 +6,9 @@ Every function holds for any bytes: what is no JSON gives some answer and is nev
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItemWithError
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
@@ -552,6 +554,29 @@ def pack_differences(bytearray out not None, values):
         PyMem_Free(room)
 
 
+def split_uuids(list uuids not None, list times not None):
+    cdef Py_ssize_t count = len(uuids), i
+    cdef bytes tails = PyBytes_FromStringAndSize(NULL, 10 * count)
+    cdef uint8_t *out = <uint8_t *> PyBytes_AS_STRING(tails)
+    cdef Text uuid
+    cdef int64_t ns, millis
+    cdef list columns = []
+    if len(times) != count:
+        raise ValueError("each uuid has a time")
+    for i in range(count):
+        if PyBytes_GET_SIZE(<bytes?> uuids[i]) != 16:
+            raise ValueError("a uuid has 16 bytes")
+        uuid, ns = <Text> PyBytes_AS_STRING(uuids[i]), times[i]
+        millis = (
+            <int64_t> uuid[0] << 40 | <int64_t> uuid[1] << 32 | <int64_t> uuid[2] << 24
+            | <int64_t> uuid[3] << 16 | <int64_t> uuid[4] << 8 | uuid[5]
+        )
+        memcpy(out + 10 * i, uuid + 6, 10)
+        # Rounded down, as in Python.
+        columns.append(millis - (ns // 1_000_000 - (1 if ns % 1_000_000 < 0 else 0)))
+    return columns, tails
+
+
 # Looking through ------------------------------------------------------------------------------------------------------
 
 cdef uint8_t[256] _SMALL
@@ -743,3 +768,51 @@ cdef class Names:
             at = _space(at, end)
             if at < end and at[0] == 44:
                 at += 1
+
+
+# Remembering ----------------------------------------------------------------------------------------------------------
+
+cdef class Generations:
+    cdef public Py_ssize_t size
+    cdef Py_ssize_t half
+    cdef dict young, old
+
+    def __init__(self, Py_ssize_t size):
+        self.size, self.half = size, max(1, size // 2)
+        self.young, self.old = {}, {}
+
+    def __class_getitem__(cls, _):
+        return cls
+
+    def get(self, key):
+        cdef PyObject *found = PyDict_GetItemWithError(self.young, key)
+        if found == NULL and len(self.old):
+            value = self.old.pop(key, None)
+            if value is not None:
+                self.young[key] = value
+            return value
+        return <object> found if found != NULL else None
+
+    def put(self, key, value):
+        self.young[key] = value
+
+    def trim(self, bint full=False):
+        full = full or len(self.young) > self.half
+        if full:
+            self.old, self.young = self.young, {}
+        return full
+
+    def drop(self, key):
+        self.young.pop(key, None)
+        self.old.pop(key, None)
+
+    def clear(self):
+        self.young.clear()
+        self.old.clear()
+
+    def __iter__(self):
+        yield from self.young.values()
+        yield from self.old.values()
+
+    def __len__(self):
+        return len(self.young) + len(self.old)

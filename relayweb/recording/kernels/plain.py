@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise, repeat
+from typing import Generic, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -29,6 +30,7 @@ from relayweb.recording.kernels.names import (
     MIN_VALUE,
     NAMING,
     OPENED,
+    PAYLOAD,
     SAME_MESSAGES,
     SAME_TOOLS,
     STAND_IN,
@@ -145,15 +147,6 @@ class _Plan:
         return saved
 
 
-class _Payloads(msgspec.Struct, gc=False):
-    data: msgspec.Raw = msgspec.Raw()
-    category_profile: msgspec.Raw = msgspec.Raw()
-    metadata: msgspec.Raw = msgspec.Raw()
-
-
-_payloads = msgspec.json.Decoder(_Payloads).decode
-
-
 def plan(line: bytes, loose_data: bool, same: bool) -> list[Cut]:
     """What of an event's payloads is kept apart.
 
@@ -162,21 +155,17 @@ def plan(line: bytes, loose_data: bool, same: bool) -> list[Cut]:
         loose_data: its member `data` is an error text as a whole.
         same: stand-ins (see `names`) may stand in it.
     """
-    one, payloads, found = _Plan(same), _payloads(line), []
-    for name in ("data", "category_profile", "metadata"):
-        value = bytes(getattr(payloads, name))
-        if len(value) >= MIN_MESSAGE:
-            found.append((_find(line, value, line.find(b'"%b":' % name.encode()) + len(name) + 3, 0), name, value))
-    end = 0
-    for start, name, value in sorted(found):
-        if start < end:  # one payload looks like a part of another: leave them as they are
-            return []
-        end = start + len(value)
-        said = _meaning(name)
-        flags = IN_DATA if name == "data" else 0
-        if said & LOOSE_NAME or (loose_data and flags):
-            flags |= LOOSE
-        one.cut(said, value, start, flags)
+    one, at, place = _Plan(same), 0, 1
+    for name, raw in _raw_object(line).items():
+        value, said = bytes(raw), _meaning(name)
+        place += len(name) + 3
+        if said & PAYLOAD and len(value) >= MIN_MESSAGE and (start := _find(line, value, place, at)) >= 0:
+            at = start + len(value)
+            flags = IN_DATA if name == "data" else 0
+            if said & LOOSE_NAME or (loose_data and flags):
+                flags |= LOOSE
+            one.cut(said, value, start, flags)
+        place += len(value) + 1
     return one.cuts
 
 
@@ -307,6 +296,12 @@ def pack_differences(out: bytearray, values: Sequence[int]) -> None:
     pack(out, [(b - a + (1 << 63)) % (1 << 64) - (1 << 63) for a, b in pairwise(values)])
 
 
+def split_uuids(uuids: list[bytes], times: list[int]) -> tuple[list[int], bytes]:
+    """The milliseconds with which UUIDv7s begin, as differences to these times in ns, and the other ten bytes."""
+    millis = [int.from_bytes(uuid[:6], "big") - ns // 1_000_000 for uuid, ns in zip(uuids, times, strict=True)]
+    return millis, b"".join([uuid[6:] for uuid in uuids])
+
+
 # Looking through ------------------------------------------------------------------------------------------------------
 
 
@@ -385,3 +380,57 @@ def is_deeper(text: bytes, levels: int) -> bool:
             return True
         stack += [(bytes(child), levels - 1) for child in children if len(bytes(child)) >= 2 * levels]
     return False
+
+
+# Remembering ----------------------------------------------------------------------------------------------------------
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Generations(Generic[K, V]):
+    """At most about `size` values; what has not been asked for longest goes first.
+
+    Two generations instead of a linked list: a hit costs one or two dict look-ups.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size, self._half = size, max(1, size // 2)
+        self._young: dict[K, V] = {}
+        self._old: dict[K, V] = {}
+
+    def get(self, key: K) -> V | None:
+        value = self._young.get(key)
+        if value is None and self._old:
+            value = self._old.pop(key, None)
+            if value is not None:
+                self._young[key] = value
+        return value
+
+    def put(self, key: K, value: V) -> None:
+        self._young[key] = value
+
+    def trim(self, full: bool = False) -> bool:
+        """Drop the older half when the younger is full, or said to be; gives whether it did.
+
+        Between batches, so that no batch loses what it works on.
+        """
+        full = full or len(self._young) > self._half
+        if full:
+            self._old, self._young = self._young, {}
+        return full
+
+    def drop(self, key: K) -> None:
+        self._young.pop(key, None)
+        self._old.pop(key, None)
+
+    def clear(self) -> None:
+        self._young.clear()
+        self._old.clear()
+
+    def __iter__(self) -> Iterator[V]:
+        yield from self._young.values()
+        yield from self._old.values()
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)

@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise, repeat
 import msgspec
 
 from relayweb.recording.events.atof import Parsed, format_timestamp, uuid_text
-from relayweb.recording.kernels import pack, pack_differences, write_varint
+from relayweb.recording.kernels import pack, pack_differences, split_uuids, write_varint
 from relayweb.recording.store.compression import CONTENT
 from relayweb.recording.store.encoding import read_varint
 
@@ -100,7 +100,8 @@ def encode(kind: int, marks: Sequence[Mark], root: bytes | None) -> bytes:
     low.append(1 if root else 0)
     times = [m.at_ns for m in marks]
     _pack_deltas(low, [m.seq for m in marks])
-    pack(low, [int.from_bytes(m.uuid[:6], "big") - ns // 1_000_000 for m, ns in zip(marks, times, strict=True)])
+    millis, tails = split_uuids([m.uuid for m in marks], times)
+    pack(low, millis)
     if kind == MARKS:
         groups: dict[int, list[tuple[int, ...]]] = {}
         for mark in marks:
@@ -118,7 +119,6 @@ def encode(kind: int, marks: Sequence[Mark], root: bytes | None) -> bytes:
     write_varint(high, times[0] + _EPOCH)
     if len(times) > 1:
         pack_differences(high, times)
-    uuids = b"".join([m.uuid[6:] for m in marks])
     small = bytes(low) + (b"" if kind == MARKS else b"".join([m.text for m in marks]))
     head = 0
     if len(small) > 48:
@@ -127,7 +127,7 @@ def encode(kind: int, marks: Sequence[Mark], root: bytes | None) -> bytes:
             small, head = packed, 1
     out = bytearray((head,))
     write_varint(out, len(small))
-    return bytes(out) + small + (root or b"") + bytes(high) + uuids
+    return bytes(out) + small + (root or b"") + bytes(high) + tails
 
 
 def decode(kind: int, body: bytes) -> tuple[list[Mark], bytes | None]:

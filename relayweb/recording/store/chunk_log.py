@@ -111,7 +111,7 @@ class ChunkLog:
     def add_quick(self, mark: QuickMark, seq: int, arrived_us: int) -> str | None:
         """As `add`; None if the mark must be parsed after all."""
         attempt = mark.attempt
-        chunks = self.of(attempt)
+        chunks = self._attempts.get(attempt) or self.of(attempt)
         if chunks.root is None:
             chunks.root = mark.root
         elif chunks.root != mark.root:  # the root of its block is a hole, any other is text

@@ -173,7 +173,7 @@ class MarkReader:
             return (look.known, mark.numbers, mark.said) if alike else None
         numbers, at, said = look.numbers, look.index_at, look.said
         if at >= 0:
-            numbers = (*numbers[:at], mark.index, *numbers[at + 1 :])
+            numbers = (mark.index,) if len(numbers) == 1 else (*numbers[:at], mark.index, *numbers[at + 1 :])
         if said is not None:
             said = msgspec.structs.replace(said, index=mark.index)
         return look.known, numbers, said

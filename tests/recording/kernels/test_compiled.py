@@ -240,6 +240,13 @@ def test_both_write_the_same_numbers(values: list[int], one: int) -> None:
     assert mine == theirs
 
 
+@needs_compiled
+@given(st.lists(st.tuples(st.binary(min_size=16, max_size=16), NUMBERS), max_size=9))
+def test_both_split_the_same_uuids(marks: list[tuple[bytes, int]]) -> None:
+    uuids, times = [uuid for uuid, _ in marks], [ns for _, ns in marks]
+    assert compiled.split_uuids(uuids, times) == plain.split_uuids(uuids, times)
+
+
 # Looking through
 
 
