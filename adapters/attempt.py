@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adapters import failures, faults, marks
 from adapters.actions.base import Block, Respond
@@ -16,6 +16,9 @@ from adapters.scopes import emit_all
 from adapters.sessions import PRIMARY, PROVIDER_KEY, RUNTIME_SCHEMA_KEY, RUNTIME_SCHEMA_VERSION, LogicalCall
 from adapters.unplaced import CallBlocked
 from adapters.views import changed, view
+
+if TYPE_CHECKING:
+    from adapters.wire import ProviderCall
 
 log = logging.getLogger("adapters")
 
@@ -40,17 +43,30 @@ class ProviderInterrupted(Exception):
         self.cause = cause
 
 
+def prepared(where: Place, request: Mapping[str, Any], options: CallOptions | StreamOptions) -> ProviderCall:
+    """The caller's request as the rules would have it. Needs no event loop, and may run in any thread."""
+    from adapters import intercepts, wire  # they need nemo_relay, which is there once there is a place
+
+    given = options.metadata or {}
+    call = wire.ProviderCall(
+        request,
+        api_mode=str(given.get("api_mode") or ""),
+        provider=options.name,
+        model=options.model_name,
+        call_role=str(given.get("call_role") or PRIMARY),
+        session_id=where.session.session_id,
+        profile=where.host.profile,
+        stream=isinstance(options, StreamOptions),
+        request_id=given.get("api_request_id"),
+    )
+    intercepts.prepare(call)
+    return call
+
+
 class Attempt:
-    """One attempt. `request` is the caller's; `adapter` makes what the caller gets of JSON that no provider gave."""
+    """One attempt of a `prepared` request; `adapter` makes what the caller gets of JSON that no provider gave."""
 
-    def __init__(
-        self,
-        where: Place,
-        request: Mapping[str, Any],
-        options: CallOptions | StreamOptions,
-    ) -> None:
-        from adapters import intercepts, wire  # they need nemo_relay, which is there once there is a place
-
+    def __init__(self, where: Place, call: ProviderCall, options: CallOptions | StreamOptions) -> None:
         given = dict(options.metadata or {})
         self.where = where
         self.relay = where.host.relay
@@ -59,18 +75,7 @@ class Attempt:
         self.adapter = options.chunk_adapter if isinstance(options, StreamOptions) else options.response_adapter
         role = str(given.get("call_role") or PRIMARY)
         self.api_mode = str(given.get("api_mode") or "")
-        self.wire = wire.ProviderCall(
-            request,
-            api_mode=self.api_mode,
-            provider=options.name,
-            model=options.model_name,
-            call_role=role,
-            session_id=where.session.session_id,
-            profile=where.host.profile,
-            stream=stream,
-            request_id=given.get("api_request_id"),
-        )
-        intercepts.prepare(self.wire)
+        self.wire = call
         self.model = options.model_name or None
         self.metadata = self._metadata(given, options.name)
         request_id = given.get("api_request_id")

@@ -6,27 +6,33 @@ it. A call that cannot or need not be managed goes straight to it. Keyword argum
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from adapters import exits, faults, loops
+from adapters import exits, faults, loops, rules
 from adapters.accumulators import AnthropicStreamAccumulator, ChatStreamAccumulator, ResponsesStreamAccumulator
-from adapters.attempt import Attempt, CallCut, CallFault
+from adapters.attempt import Attempt, CallCut, CallFault, prepared
 from adapters.json_values import escape, to_json
 from adapters.managed_stream import AsyncManagedLlmStream, ManagedLlmStream
 from adapters.options import CallArguments, CallOptions, StreamArguments, StreamOptions
-from adapters.places import managed, placed
+from adapters.places import Place, managed, placed
 from adapters.sessions import active_turn
 from adapters.unplaced import CallBlocked, Unplaced, check_call
+
+if TYPE_CHECKING:
+    from adapters.wire import ProviderCall
 
 log = logging.getLogger("adapters")
 
 Request = Mapping[str, Any]
 Callback = Callable[[Any], Any]
 
+MANY = 1_000
+"""Messages (or other items) from which on rules run in a thread, where there is an event loop: 13 ms on it else."""
 _UNANSWERED = object()
 
 
@@ -74,7 +80,7 @@ def _execute(session_id: str | None, request: Request, callback: Callback, optio
 
 
 async def _execute_async(session_id: str | None, request: Request, callback: Callback, options: CallOptions) -> Any:
-    attempt = _begin(session_id, request, options)
+    attempt = await _begin_async(session_id, request, options)
     if attempt is None:
         result = callback(request)
         return await result if inspect.isawaitable(result) else result
@@ -92,6 +98,51 @@ def _begin(
     Raises CallBlocked where a fault of ours keeps it from rules that fail closed, and RuntimeError on a running event
     loop, for the synchronous form that is named.
     """
+    where = _place(session_id, request, options, loop_refused)
+    if where is None:
+        return None
+    try:
+        return Attempt(where, prepared(where, request, options), options)
+    except Exception as error:
+        _give_up(where, request, options, error)
+        return None
+
+
+async def _begin_async(
+    session_id: str | None, request: Request, options: CallOptions | StreamOptions
+) -> Attempt | None:
+    """The same. Where the rules have much to do they do it in a thread, so that they hold nobody up."""
+    where = _place(session_id, request, options)
+    if where is None:
+        return None
+    try:
+        if _takes_long(request):
+            call = await asyncio.to_thread(_prepared_well, where, request, options)
+        else:
+            call = prepared(where, request, options)
+        return Attempt(where, call, options)
+    except Exception as error:
+        _give_up(where, request, options, error)
+        return None
+    except BaseException:
+        where.host.end_operation()
+        raise
+
+
+def _takes_long(request: Request) -> bool:
+    many = any(isinstance(value, list) and len(value) > MANY for value in request.values())
+    return many and bool(rules.current().rules)
+
+
+def _prepared_well(where: Place, request: Request, options: CallOptions | StreamOptions) -> ProviderCall:
+    call = prepared(where, request, options)
+    call.make_ready()
+    return call
+
+
+def _place(
+    session_id: str | None, request: Request, options: CallOptions | StreamOptions, loop_refused: str = ""
+) -> Place | None:
     try:
         where = placed(session_id)
     except Unplaced as fault:
@@ -102,15 +153,13 @@ def _begin(
     if loop_refused and loops.has_running_loop():
         async_forms = f"{loop_refused}_async() or {loop_refused}_current_async()"
         raise RuntimeError(f"this thread runs an event loop: await {async_forms} instead")
-    if not where.host.begin_operation():
-        return None
-    try:
-        return Attempt(where, request, options)
-    except Exception as error:
-        where.host.end_operation()
-        faults.note("call", error)
-        check_call(request, options, profile=where.host.profile, session_id=where.session.session_id)
-        return None
+    return where if where.host.begin_operation() else None
+
+
+def _give_up(where: Place, request: Request, options: CallOptions | StreamOptions, error: Exception) -> None:
+    where.host.end_operation()
+    faults.note("call", error)
+    check_call(request, options, profile=where.host.profile, session_id=where.session.session_id)
 
 
 async def _run(attempt: Attempt, callback: Callback, *, blocking: bool) -> Any:
@@ -211,7 +260,7 @@ async def stream_current_async(request: Request, stream_factory: Callback, **arg
 async def _stream_async(
     session_id: str | None, request: Request, factory: Callback, options: StreamOptions
 ) -> AsyncManagedLlmStream:
-    attempt = _begin(session_id, request, options)
+    attempt = await _begin_async(session_id, request, options)
     if attempt is None:
         return await AsyncManagedLlmStream.bypass(request, factory, options)
     return await AsyncManagedLlmStream.open(attempt, factory, options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -95,6 +96,7 @@ class ProviderCall:
         self._removed: tuple[str, ...] = ()
         self._redactors: tuple[Redactor, ...] = ()
         self._reported = 0  # how many rewrites Relay's pending marks tell
+        self._marked: tuple[tuple[Any, ...], Request] | None = None  # `relay.request`, made beforehand, and of what
         self._told: Carried | None = None  # the copy that its pending `relay.request` is about
         self._codec_failed = False
         self._encoded: nemo_relay.LLMRequest | None = None
@@ -331,8 +333,18 @@ class ProviderCall:
         if self._redactors:
             self._carry(redacted(self._body, self._redactors), call_headers.carriable(self._headers))
 
+    def make_ready(self) -> None:
+        """Makes what Relay and the callback will ask for, on whatever thread has the time."""
+        if self.ruleset is not None and self.codec is not None and self.relay_request is not None:
+            self._marked = self._marked_of(), self._request_mark(exact=True)
+
+    def _marked_of(self) -> tuple[Any, ...]:
+        return self._copy, self._body, self._headers
+
     def _request_mark(self, *, exact: bool) -> Request:
         """Data of `relay.request`, empty when the llm scope's start says all; `exact` where it says our copy."""
+        if exact and self._marked is not None and all(map(operator.is_, self._marked[0], self._marked_of())):
+            return self._marked[1]
         mark: Request = {}
         if self._body is not self._given:
             app = escape(redacted(self._given, self._redactors))[0] if self._redactors else self._carriable

@@ -10,7 +10,7 @@ from typing import Any
 import nemo_relay
 import pytest
 
-from adapters import relay_runtime
+from adapters import intercepts, relay_runtime
 from adapters.relay_runtime import SESSION_COORDINATOR, RelayTurnContext
 from adapters.scopes import bounded
 
@@ -113,6 +113,17 @@ def talk(events: Events) -> Iterator[Conversation]:
     conversation = Conversation()
     yield conversation
     conversation.end()
+
+
+@pytest.fixture
+def rules() -> Iterator[Any]:
+    """Puts rules in force for one test, each as its config."""
+
+    def put(*configs: dict[str, Any]) -> None:
+        intercepts.swap(intercepts.RuleSet.parse(list(configs)))
+
+    yield put
+    intercepts.swap(intercepts.RuleSet())
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from adapters import faults, intercepts, json_patch, relay_llm, wire
+from adapters import faults, json_patch, relay_llm, wire
 from adapters.failures import is_wrapper
 from tests.adapters.conftest import Conversation, Events, answer, body, call
 
@@ -362,15 +362,6 @@ def test_an_intercept_that_raises_is_recorded_under_the_logical_call(
         run(lambda r: answer())
     [mark] = events.marks("relay.attempt_blocked")
     assert (mark["data"]["stage"], mark["data"]["error_type"]) == ("intercept", "LookupError")
-
-
-@pytest.fixture
-def rules() -> Any:
-    def put(*configs: dict[str, Any]) -> None:
-        intercepts.swap(intercepts.RuleSet.parse(list(configs)))
-
-    yield put
-    intercepts.swap(intercepts.RuleSet())
 
 
 def test_a_rule_that_blocks_ends_an_ordinary_attempt(talk: Conversation, events: Events, rules: Any) -> None:

@@ -105,8 +105,8 @@ class Watch:
 
 
 @contextmanager
-def in_force(**rule: Any) -> Iterator[None]:
-    before = intercepts.swap(intercepts.RuleSet.parse([{"key": "guard", **rule}]))
+def in_force(*rules: dict[str, Any], **rule: Any) -> Iterator[None]:
+    before = intercepts.swap(intercepts.RuleSet.parse(rules or [{"key": "guard", **rule}]))
     try:
         yield
     finally:
@@ -125,6 +125,33 @@ async def test_requests_hold_nobody_up_and_go_out_as_they_came(
     assert (await beside).status == answer.status == 200
     assert provider.requests[-1].body == REQUESTS[name] or provider.requests[-2].body == REQUESTS[name]
     assert watch.longest < HELD
+
+
+RULES: list[dict[str, Any]] = [
+    {"key": "set", "action": {"type": "set_parameters", "parameters": {"temperature": 0.1}}},
+    {"key": "say", "action": {"type": "system_text", "where": "prepend", "text": "Be brief."}},
+    {"key": "replace", "action": {"type": "regex_replace", "pattern": "hello", "replacement": "bye"}},
+    {"key": "name", "action": {"type": "headers", "set": {"x-a": "b"}}},
+    {"key": "hide", "action": {"type": "redact", "patterns": ["bye"]}},
+]
+
+
+async def test_five_rules_over_as_many_messages_as_are_read_hold_nobody_up(
+    gateway: Gateway, target: Target, provider: Provider
+) -> None:
+    count = reading.MOST_VALUES // 3 - 100
+    provider.scripts["heavy"] = Script(headers={"content-type": "application/json"}, body=chat_body())
+    with in_force(*RULES):
+        await ask(gateway, target, "chat/completions", call())
+        async with Watch() as watch:
+            said = b"[" + b",".join([b'{"role":"user","content":"hello"}'] * count) + b"]"
+            answer = await ask(gateway, target, "chat/completions", call(messages=said))
+    assert answer.status == 200
+    out = json.loads(provider.requests[-1].body)
+    assert out["temperature"] == 0.1 and out["messages"][0] == {"role": "system", "content": "Be brief."}
+    # A pattern has a limit of time, which a busy machine may exceed.
+    assert out["messages"][1:] in ([{"role": "user", "content": text}] * count for text in ("bye", "hello"))
+    assert watch.longest < HELD  # 0.6 on the loop, 0.15 without rules
 
 
 @pytest.mark.parametrize("name", ANSWERS)
