@@ -16,8 +16,12 @@ from uuid import UUID
 from django.db.models import Q
 
 from relayweb.ingest.export import Part
+from relayweb.ingest.otlp.relay import RECORDED_COST, RECORDED_USAGE
+from relayweb.recording.conventions import details, pricing
+from relayweb.recording.conventions.errors import RECORDED_STATUS
+from relayweb.recording.conventions.usage import FIELDS, Usage
 from relayweb.recording.events.json_text import ascii_json
-from relayweb.recording.models import Event, Scope
+from relayweb.recording.models import Event, Role, Scope
 from relayweb.recording.reading import queries
 from relayweb.recording.store import stored
 from relayweb.recording.store.stored import Reader
@@ -29,6 +33,7 @@ _USAGE = {
     "output_tokens": "gen_ai.usage.output_tokens",
     "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
     "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
+    "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }
 
 
@@ -172,7 +177,26 @@ def _attributes(row: Scope, start: bytes, end: bytes) -> list[dict[str, Any]]:
     }
     if row.category == "llm":
         found |= {name: getattr(row, column) for column, name in _USAGE.items()}
+    if row.status != "ok":
+        found[RECORDED_STATUS] = row.status
+    if row.role == Role.ATTEMPT:
+        found |= _as_recorded(row)
     return [{"key": key, "value": _value(value)} for key, value in found.items() if value is not None]
+
+
+def _as_recorded(row: Scope) -> dict[str, Any]:
+    """What an attempt came to by its chunks, which no span tells, and its cost where no table gives it."""
+    usage = Usage(
+        **{name: getattr(row, name) for name in FIELDS},
+        complete=bool(row.usage_complete),
+        cache_write_1h_tokens=row.cache_write_1h_tokens,
+        details=details.stored(row.usage_details),
+        tier=row.service_tier,
+    )
+    cost = row.cost_usd if row.price_version == pricing.RELAY else None
+    first = None if row.ttft_us is None else row.ttft_us / 1e6
+    told = {"gen_ai.response.time_to_first_chunk": first, RECORDED_COST: cost}
+    return {**told, RECORDED_USAGE: json.dumps(usage.as_told())}
 
 
 def _json(text: bytes | None) -> str | int | float | None:

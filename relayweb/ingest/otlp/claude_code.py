@@ -69,7 +69,10 @@ def _usage(attributes: dict[str, Any]) -> dict[str, Any] | None:
     asked = number(attributes.get("input_tokens"))
     if asked is not None:  # Anthropic counts what its cache holds beside it
         asked += (read or 0) + (written or 0)
-    return tell_usage(asked, number(attributes.get("output_tokens")), cached=read, written=written)
+    usage = tell_usage(asked, number(attributes.get("output_tokens")), cached=read, written=written)
+    if usage is not None and (speed := string(attributes.get("speed"))):
+        usage["speed"] = speed
+    return usage
 
 
 # Log records --------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from relayweb.ingest.otlp.reading import Reading
+from relayweb.ingest.otlp.relay import RECORDED_USAGE
 from relayweb.ingest.otlp.spans import Span
 from relayweb.recording.conventions import genai
 from relayweb.recording.conventions.attributes import items, parsed, string, without_none
@@ -71,6 +72,8 @@ def _read_call(reading: Reading, span: Span, attributes: dict[str, Any]) -> None
     reading.tell(call, first_chunk=attributes.get("gen_ai.response.time_to_first_chunk"))
     if "nemo_relay.uuid" in attributes:  # whose bodies are the provider's own, in whatever format
         del reading.start_metadata["api_mode"], reading.end_metadata["api_mode"]
+    if RECORDED_USAGE in attributes:  # what the answer was is told in full, if there was one
+        reading.end_data = None
     model = attributes.get("gen_ai.request.model") or attributes.get("gen_ai.response.model")
     for profile in (reading.start_profile, reading.end_profile):
         profile |= without_none({"model_name": model})

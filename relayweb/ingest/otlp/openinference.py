@@ -7,6 +7,7 @@ from typing import Any
 from relayweb.ingest.otlp.reading import Reading
 from relayweb.ingest.otlp.spans import Span
 from relayweb.recording.conventions.attributes import mapping, numbered, parsed, string, text, without_none
+from relayweb.recording.conventions.chat import Audio, tell_usage
 
 _CATEGORIES = {
     "LLM": "llm",
@@ -69,12 +70,12 @@ def _read_call(reading: Reading, attributes: dict[str, Any]) -> None:
         answers += [{"role": "assistant", "content": words} for words in told]
     elif not answers and isinstance(reading.end_data, str) and "nemo_relay.uuid" not in attributes:
         answers = [{"role": "assistant", "content": reading.end_data}]
-    usage = _usage(attributes)
+    usage, tier = _usage(attributes), mapping(reading.end_data).get("service_tier")
     if answers or usage:
         finish = attributes.get("llm.finish_reason") or (said[0].get("message.finish_reason") if said else None)
         finish = {"tool_use": "tool_calls", "complete": "stop"}.get(finish, finish) if isinstance(finish, str) else None
         choices = [{"index": n, "message": m, "finish_reason": finish} for n, m in enumerate(answers)]
-        reading.end_data = without_none({"model": model, "choices": choices, "usage": usage})
+        reading.end_data = without_none({"model": model, "choices": choices, "usage": usage, "service_tier": tier})
     provider = attributes.get("llm.provider") or attributes.get("llm.system")
     reading.start_metadata |= without_none({"provider": provider})
     if "nemo_relay.uuid" not in attributes:  # whose answer is the provider's own, in whatever format
@@ -87,22 +88,14 @@ def _usage(attributes: dict[str, Any]) -> dict[str, Any] | None:
         found = attributes.get("llm.token_count." + name)
         return found if isinstance(found, int) else None
 
-    prompt, completion = count("prompt"), count("completion")
-    if prompt is None and completion is None:
-        return None
-    total = count("total")
-    if total is None and prompt is not None and completion is not None:
-        total = prompt + completion
-    cached, written = count("prompt_details.cache_read"), count("prompt_details.cache_write")
-    reasoning = count("completion_details.reasoning")
-    return without_none(
-        {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": total,
-            "prompt_tokens_details": without_none({"cached_tokens": cached, "cache_write_tokens": written}) or None,
-            "completion_tokens_details": None if reasoning is None else {"reasoning_tokens": reasoning},
-        }
+    return tell_usage(
+        count("prompt"),
+        count("completion"),
+        total=count("total"),
+        cached=count("prompt_details.cache_read"),
+        written=count("prompt_details.cache_write"),
+        reasoning=count("completion_details.reasoning"),
+        audio=Audio(read=count("prompt_details.audio"), written=count("completion_details.audio")),
     )
 
 

@@ -7,6 +7,10 @@ from typing import Any
 from relayweb.ingest.otlp.reading import Reading
 from relayweb.ingest.otlp.spans import Span, SpanEvent
 from relayweb.recording.conventions.attributes import items, mapping, parsed, string
+from relayweb.recording.conventions.errors import RECORDED_STATUS
+
+RECORDED_USAGE, RECORDED_COST = "relayweb.usage", "relayweb.cost_usd"
+"""Attributes of our own exports: what an attempt came to by chunks that are not told, as `Usage.as_told` writes it."""
 
 
 def read(span: Span) -> Reading | None:
@@ -19,18 +23,29 @@ def read(span: Span) -> Reading | None:
         "tool_call_id": attributes.get("nemo_relay.tool_call_id"),
     }
     profile = {name: value for name, value in profile.items() if value}
+    recorded = mapping(attributes.get(RECORDED_USAGE))
+    annotated = {"annotated_response": _recorded(recorded, attributes)} if recorded else {}
+    status = {RECORDED_STATUS: attributes[RECORDED_STATUS]} if RECORDED_STATUS in attributes else {}
     return Reading(
         category=string(attributes.get("nemo_relay.scope_type")),
         name=span.name,
         start_data=_member(attributes, "nemo_relay.start.data"),
         end_data=_member(attributes, "nemo_relay.end.data"),
         start_metadata=mapping(_member(attributes, "nemo_relay.start.metadata")),
-        end_metadata=mapping(_member(attributes, "nemo_relay.end.metadata")),
+        end_metadata={**mapping(_member(attributes, "nemo_relay.end.metadata")), **status},
         start_profile=profile,
-        end_profile=profile,
+        end_profile={**profile, **annotated},
         streaming="streaming" in items(attributes.get("nemo_relay.handle_attributes")),
-        used=frozenset(key for key in attributes if key.startswith("nemo_relay.")),
+        used=frozenset(key for key in attributes if key.startswith(("nemo_relay.", "relayweb."))),
     )
+
+
+def _recorded(usage: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
+    """An answer as Relay annotates it."""
+    if RECORDED_COST in attributes:
+        usage = {**usage, "cost": {"total": attributes[RECORDED_COST], "currency": "USD"}}
+    reason = next(iter(items(attributes.get("gen_ai.response.finish_reasons"))), None)
+    return {"usage": usage, **({"finish_reason": reason} if reason else {})}
 
 
 def read_mark(event: SpanEvent) -> dict[str, Any] | None:

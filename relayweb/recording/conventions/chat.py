@@ -46,10 +46,25 @@ class Call(msgspec.Struct, gc=False):
         return without_none({**self.answered, "choices": choices, "usage": self.usage})
 
 
+class Audio(msgspec.Struct, frozen=True, gc=False):
+    """Tokens of audio: read, written, and read from the cache."""
+
+    read: Any = None
+    written: Any = None
+    cached: Any = None
+
+
 def tell_usage(
-    prompt: Any, completion: Any, *, total: Any = None, cached: Any = None, written: Any = None, reasoning: Any = None
+    prompt: Any,
+    completion: Any,
+    *,
+    total: Any = None,
+    cached: Any = None,
+    written: Any = None,
+    reasoning: Any = None,
+    audio: Audio | None = None,
 ) -> dict[str, Any] | None:
-    """Usage of the chat format: cached tokens inside the prompt, reasoning inside the completion."""
+    """Usage of the chat format: cached tokens inside the prompt, reasoning inside the completion, audio in both."""
     prompt, completion, total, cached, written, reasoning = map(
         _count, (prompt, completion, total, cached, written, reasoning)
     )
@@ -57,14 +72,19 @@ def tell_usage(
         return None
     if total is None and prompt is not None and completion is not None:
         total = prompt + completion
-    details = without_none({"cached_tokens": cached, "cache_write_tokens": written})
+    audio = audio or Audio()
+    kept, heard, said = _count(audio.cached), _count(audio.read), _count(audio.written)
+    details = without_none({"cached_tokens": cached, "cache_write_tokens": written, "audio_tokens": heard})
+    if kept is not None:
+        details["cached_tokens_details"] = {"audio_tokens": kept}
+    answered = without_none({"reasoning_tokens": reasoning, "audio_tokens": said})
     return without_none(
         {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": total,
             "prompt_tokens_details": details or None,
-            "completion_tokens_details": None if reasoning is None else {"reasoning_tokens": reasoning},
+            "completion_tokens_details": answered or None,
         }
     )
 

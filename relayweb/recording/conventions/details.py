@@ -91,6 +91,15 @@ def stored(text: str | None) -> Details | None:
     return _read(text) if text else None
 
 
+def convert(told: Json) -> Details | None:
+    """The members of a `Details`; None for anything else."""
+    try:
+        found = msgspec.convert(told, Details)
+    except msgspec.ValidationError:
+        return None
+    return found if min(msgspec.structs.astuple(found)) >= 0 and found != _NONE else None
+
+
 def merged(a: Details | None, b: Details | None) -> Details | None:
     """Two reports of the same call: counters only grow."""
     if a is None or b is None or a == b:

@@ -31,7 +31,7 @@ from relayweb.recording.conventions.shapes import (
     text_or_none,
     usage_object,
 )
-from relayweb.recording.conventions.usage import UNKNOWN, Usage, merge, read_usage
+from relayweb.recording.conventions.usage import UNKNOWN, Usage, merge, read_usage, recorded
 
 _GROWING = (ANTHROPIC, GEMINI)  # they tell usage while a stream runs
 _LONGEST_OUTCOME = 64  # as its column, which on PostgreSQL takes no more
@@ -50,6 +50,8 @@ class EndFacts(msgspec.Struct, frozen=True, gc=False):
     cost_usd: float | None = None
     ttft_us: int | None = None
     flags: tuple[str, ...] = ()
+    settled: bool = False
+    """The usage is what another record came to, from chunks that are not told any more."""
 
 
 def read_end(
@@ -92,17 +94,19 @@ def _read_answer(
 ) -> EndFacts:
     body, annotated = unwrap(data), as_map(profile.get("annotated_response"))
     mode = guess_api_mode(api_mode, name=name, content=body, metadata=metadata, profile=profile)
-    usage = read_usage(usage_object(body), beside=mode == ANTHROPIC)
-    if not usage.known:
-        usage = _annotated_usage(annotated, usage.tier, beside=mode == ANTHROPIC)
-    usage = _as_charged(usage, body, metadata, mode)
+    settled = recorded(annotated.get("usage"))
+    usage = settled or read_usage(usage_object(body), beside=mode == ANTHROPIC)
+    if settled is None:
+        if not usage.known:
+            usage = _annotated_usage(annotated, usage.tier, beside=mode == ANTHROPIC)
+        usage = _as_charged(usage, body, metadata, mode)
     status, error, flags = end.status, end.error, []
     if status == "ok" and (found := error_object(body or data)):
         status, error = "failed", found
     elif status == "ok" and body.get("status") in ("cancelled", "failed") and mode == RESPONSES:
         status = body["status"]
     finish = finish_reason(body) or text_or_none(annotated.get("finish_reason"))
-    if finish is None and (status != "ok" or mode in _GROWING):
+    if settled is None and finish is None and (status != "ok" or mode in _GROWING):
         usage = usage.partial()  # counters of a stream that was cut: at least that much
     if finish is None and body and mode in (CHAT, RESPONSES, ANTHROPIC):
         flags.append("unfinished")
@@ -119,15 +123,13 @@ def _read_answer(
         model=next(filter(None, map(text_or_none, models)), None),
         cost_usd=_told_cost(annotated, body, usage.tier),
         flags=tuple(flags),
+        settled=settled is not None,
     )
 
 
 def _annotated_usage(annotated: Mapping[str, Json], tier: str | None, *, beside: bool) -> Usage:
-    """Relay's own account of an answer, or what our export tells of one (then with its `complete`)."""
-    told = annotated.get("usage")
-    usage = read_usage(told, beside=beside)
-    if usage.known and as_map(told).get("complete") is False:
-        usage = usage.partial()
+    """Relay's own account of an answer."""
+    usage = read_usage(annotated.get("usage"), beside=beside)
     return usage if tier is None or usage.tier is not None else msgspec.structs.replace(usage, tier=tier)
 
 
@@ -199,26 +201,30 @@ def settle(
         status = "failed"  # an error event inside a stream that Relay saw end well
     if finish_reasons_differ(end_finish, stream.finish_reason):
         flags.append("finish_reason_mismatch")
-    usage = end.usage if end else UNKNOWN
-    if not usage.known:
-        usage = Usage(tier=usage.tier) if usage.tier else UNKNOWN
-    if stream.usage.known and (not usage.complete or not usage.total_tokens):
-        usage = merge(usage, stream.usage)
     finished = end_finish or stream.finish_reason
     if "unfinished" in flags:
         flags.remove("unfinished")
         if status == "ok" and finished is None and (streamed or streaming):
             flags.append("unfinished_stream")
-    if finished is None and (end is None or status != "ok" or end.api_mode in _GROWING):
-        usage = usage.partial()
     refused = status == "failed" and error is not None and error.status is not None and error.status >= 400
-    if not usage.known and not streamed and (refused or status == "blocked"):
-        usage = Usage(complete=True)
+    never_read = not streamed and (refused or status == "blocked")
     return AttemptFacts(
         status=status,
-        usage=usage,
+        usage=end.usage if end and end.settled else _together(end, stream, status, finished is None, never_read),
         finish_reason=finished,
         stream_finish_reason=stream.finish_reason,
         error=error if status not in ("ok", "running") else None,
         flags=tuple(dict.fromkeys(flags)),
     )
+
+
+def _together(end: EndFacts | None, stream: Stream, status: Status, unfinished: bool, never_read: bool) -> Usage:
+    """The usage of an attempt by its end and its stream."""
+    usage = end.usage if end else UNKNOWN
+    if not usage.known:
+        usage = Usage(tier=usage.tier) if usage.tier else UNKNOWN
+    if stream.usage.known and (not usage.complete or not usage.total_tokens):
+        usage = merge(usage, stream.usage)
+    if unfinished and (end is None or status != "ok" or end.api_mode in _GROWING):
+        usage = usage.partial()
+    return Usage(complete=True) if never_read and not usage.known else usage

@@ -31,6 +31,12 @@ _OUTCOMES: dict[str, Status] = {
     **dict.fromkeys(("blocked", "rejected", "denied"), "blocked"),
     "interrupted": "interrupted",
 }
+RECORDED_STATUS = "relayweb.status"
+"""Metadata and attribute: what a scope came to in the record that a span was exported from, if not "ok"."""
+RECORDED: dict[str, Status] = {
+    **{"failed": "failed", "cancelled": "cancelled", "blocked": "blocked", "interrupted": "interrupted"},
+    "running": "interrupted",  # nobody will tell its end
+}
 _CANCELLED_TEXTS = ("LLM execution cancelled", "stream dropped before clean completion", "tool execution cancelled")
 _CANCELLED_TYPES = ("CancelledError", "KeyboardInterrupt", "GeneratorExit", "InterruptedError")
 _HTTP_STATUS_IN_TEXT = re.compile(r"(?:error code|status(?: code)?|HTTP)[:= ]{1,3}([1-5]\d\d)\b", re.IGNORECASE)
@@ -168,6 +174,9 @@ def read_block(data: Json) -> ErrorFacts | None:
 
 def end_status(metadata: Mapping[str, Json], error: ErrorFacts | None, outcome: Status | None) -> Status:
     """A scope's status by its end event: OpenTelemetry's code first, then what the outcome word stands for."""
+    recorded = metadata.get(RECORDED_STATUS)
+    if isinstance(recorded, str) and recorded in RECORDED:
+        return RECORDED[recorded]
     code = first_of(metadata, "otel.status_code")
     if not isinstance(code, str) or code.upper() != "ERROR":
         return outcome or "ok"

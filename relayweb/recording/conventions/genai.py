@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from relayweb.recording.conventions.attributes import items, mapping, numbered, parsed, text, without_none
-from relayweb.recording.conventions.chat import Call, messages_of, tell_usage, tool_call
+from relayweb.recording.conventions.chat import Audio, Call, messages_of, tell_usage, tool_call
 from relayweb.recording.conventions.shapes import as_list, as_map
 
 DETAILS = "gen_ai.client.inference.operation.details"
@@ -32,7 +32,10 @@ _PARAMETERS = {
     "gen_ai.request.seed": "seed",
     "gen_ai.request.choice.count": "n",
     "gen_ai.request.stream": "stream",
+    "openai.request.service_tier": "service_tier",
+    "gen_ai.openai.request.service_tier": "service_tier",
 }
+_SERVED = ("openai.response.service_tier", "gen_ai.openai.response.service_tier")
 _ROLES = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
 _PROMPT, _COMPLETION, _CHOICE = "gen_ai.content.prompt", "gen_ai.content.completion", "gen_ai.choice"
 _PROMPTED = frozenset(f"{agent}.user_prompt" for agent in ("claude_code", "codex", "gemini_cli", "qwen-code"))
@@ -83,13 +86,15 @@ def read_call(attributes: Mapping[str, Any], events: Iterable[Event] = ()) -> Ca
     tools = [_tool(tool) for tool in items(attributes.get("gen_ai.tool.definitions"))]
     tools += [_function(function) for function in numbered(attributes, "llm.request.functions")]
     parameters = {name: attributes[key] for key, name in _PARAMETERS.items() if key in attributes}
+    served = next((attributes[name] for name in _SERVED if attributes.get(name)), None)
+    model = attributes.get("gen_ai.response.model")
     return Call(
         model=parameters.pop("model", None),
         parameters=parameters,
         messages=asked,
         tools=tools,
         answers=_answers(attributes, answered),
-        answered={"id": attributes.get("gen_ai.response.id"), "model": attributes.get("gen_ai.response.model")},
+        answered={"id": attributes.get("gen_ai.response.id"), "model": model, "service_tier": served},
         usage=_usage(attributes),
     )
 
@@ -119,7 +124,7 @@ def lacks_answer(answer: Any) -> bool:
     """Whether an answer in the chat format says nothing."""
     if answer is None or answer == {}:
         return True
-    if not isinstance(answer, dict) or not answer.keys() <= {"id", "model", "choices", "usage"}:
+    if not isinstance(answer, dict) or not answer.keys() <= {"id", "model", "service_tier", "choices", "usage"}:
         return False
     messages = [as_map(as_map(choice).get("message")) for choice in as_list(answer.get("choices"))]
     return not any(message.get(name) for message in messages for name in message if name != "role")
@@ -205,6 +210,11 @@ def _usage(attributes: Mapping[str, Any]) -> dict[str, Any] | None:
         cached=count("cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens"),
         written=count("cache_creation.input_tokens", "cache_creation_input_tokens", "details.cache_write_tokens"),
         reasoning=count("reasoning.output_tokens", "reasoning_tokens", "details.reasoning_tokens"),
+        audio=Audio(
+            read=count("details.input_audio_tokens", "input_audio_tokens"),
+            written=count("details.output_audio_tokens", "output_audio_tokens", "details.audio_tokens"),
+            cached=count("details.cache_audio_read_tokens", "cache_audio_read_tokens"),
+        ),
     )
 
 

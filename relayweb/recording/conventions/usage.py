@@ -21,6 +21,9 @@ _LARGEST = 2**53  # beyond this neither a browser nor a price is exact; no provi
 FIELDS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens", "total_tokens")
 
 
+_HOUR = "cache_write_1h_tokens"
+
+
 class Usage(msgspec.Struct, frozen=True, gc=False):
     """Tokens of one attempt, or of several added up.
 
@@ -48,6 +51,12 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
     def as_dict(self) -> dict[str, int | bool | None]:
         return {name: getattr(self, name) for name in (*FIELDS, "complete")}
+
+    def as_told(self) -> dict[str, Json]:
+        """All of it, as `recorded` reads it; what is unknown is left out."""
+        told = {name: value for name in (*FIELDS, _HOUR) if (value := getattr(self, name)) is not None}
+        told |= {"details": msgspec.to_builtins(self.details)} if self.details is not None else {}
+        return {**told, **({"service_tier": self.tier} if self.tier else {}), "complete": self.complete}
 
     def partial(self) -> Usage:
         """The same numbers as a lower bound."""
@@ -258,6 +267,15 @@ def read_usage(usage: Json, *, beside: bool = False) -> Usage:
     if details is found.details and tier is None:
         return found
     return msgspec.structs.replace(found, details=details, tier=tier)
+
+
+def recorded(told: Json) -> Usage | None:
+    """What `Usage.as_told` gave, also of a usage nobody knows; None for anything else, such as a provider's object."""
+    if not isinstance(told, dict) or not isinstance(told.get("complete"), bool):
+        return None
+    counts = {name: _first(told, name) for name in (*FIELDS, _HOUR)}
+    tier, details = told.get("service_tier"), apart.convert(told.get("details"))
+    return Usage(**counts, complete=told["complete"], details=details, tier=apart.read_tier(tier))
 
 
 _APART = apart.TIER_MEMBERS | apart.TOOL_MEMBERS
