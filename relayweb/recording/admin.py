@@ -6,14 +6,23 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from relayweb.recording.prices import Price, PriceTable
+from relayweb.recording.prices import BESIDE_TEXT, Price, PriceTable
 from relayweb.recording.upkeep.repricing import reprice_in_background
+
+TEXT = ("input", "output", "cached", "cache_write", "cache_write_1h")
 
 
 @admin.register(Price)
 class PriceAdmin(admin.ModelAdmin[Price]):
-    list_display = ("model", "provider", "since", "input", "output", "cached", "cache_write", "cache_write_1h")
+    list_display = ("model", "provider", "tier", "above", "since", *TEXT)
+    list_filter = ("tier",)
     search_fields = ("model", "provider")
+    fieldsets = (
+        (None, {"fields": ("model", "provider", "tier", "above", "since")}),
+        ("Text", {"fields": TEXT}),
+        ("Audio and images", {"fields": BESIDE_TEXT}),
+        ("Tools of the provider", {"fields": ("web_search",)}),
+    )
     actions = ("reprice",)
 
     @admin.action(description="Work out recorded costs again with this table", permissions=["change"])

@@ -123,12 +123,12 @@ class Price(models.Model):
             cache_write_1h=each(self.cache_write_1h),
             tier=self.tier,
             above=self.above,
-            **{name: each(getattr(self, name)) for name in _BESIDE_TEXT},
+            **{name: each(getattr(self, name)) for name in BESIDE_TEXT},
             web_search=None if self.web_search is None else int(self.web_search * 1_000_000_000),
         )
 
 
-_BESIDE_TEXT = ("audio_input", "audio_output", "audio_cached", "image_input", "image_output", "image_cached")
+BESIDE_TEXT = ("audio_input", "audio_output", "audio_cached", "image_input", "image_output", "image_cached")
 
 
 def _edited() -> None:

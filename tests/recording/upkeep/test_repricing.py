@@ -144,5 +144,12 @@ def test_prices_are_edited_in_the_admin(client):
     assert pricing.table().rate("gpt-9", None).input == 1_000_000 and pricing.table().version != before
     wrong = client.post("/admin/recording/price/add/", {**form, "model": "GPT 9", "input": "-1"})
     assert "small letters" in wrong.content.decode() and "greater than or equal to 0" in wrong.content.decode()
+    assert client.post("/admin/recording/price/add/", {**form, "tier": "flex", "input": "0.5"}).status_code == 302
+    assert (
+        client.post("/admin/recording/price/add/", {**form, "above": "200000", "audio_input": "40"}).status_code == 302
+    )
+    assert [rate.above for rate in pricing.table().tariff("gpt-9", None)] == [0, 200_000]
+    assert pricing.table().tariff("gpt-9", None, tier="flex")[0].input == 500_000
+    assert "0.500000" in client.get("/admin/recording/price/?tier=flex&q=gpt-9").content.decode()
     twice = client.post("/admin/recording/price/add/", form)
     assert "already have a price" in twice.content.decode()
