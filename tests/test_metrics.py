@@ -6,6 +6,7 @@ from collections.abc import Callable
 import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
+from relayweb.recording import kernels
 from tests.recording.streams import scope, uid
 from tests.served import Served
 
@@ -29,6 +30,7 @@ def test_prometheus_reads_what_each_part_counts(serve: Callable[..., Served]) ->
         found["relayweb_answers_total", "doors", "2xx"] == 1 and found["relayweb_answers_total", "gateway", "2xx"] == 1
     )
     assert found["relayweb_up",] == found["relayweb_ready",] == 1
+    assert found["relayweb_compiled",] == kernels.COMPILED
     assert found["relayweb_gateway_unrecorded_total", "calls"] == 0
     assert found["process_resident_memory_bytes",] > 1e7
     for cache in ("scopes", "contents", "streams", "indexed_contents"):
