@@ -37,7 +37,7 @@ class Counted(Collector):
         writer, gateway = state["writer"], state["gateway"]
         yield GaugeMetricFamily("relayweb_up", "1 when events are recorded, 0 when degraded.", state["status"] == "ok")
         yield GaugeMetricFamily("relayweb_ready", "1 between start and stop.", state["ready"])
-        yield GaugeMetricFamily("relayweb_compiled", "1 when the recorder's inner loops are compiled.", kernels.COMPILED)
+        yield GaugeMetricFamily("relayweb_compiled", "1 when the recorder's loops are compiled.", kernels.COMPILED)
         for name, told in _EVENTS.items():
             yield CounterMetricFamily(f"relayweb_{name}", told, writer[name])
         yield CounterMetricFamily("relayweb_commits", "Transactions of the writer.", writer["batches"])
