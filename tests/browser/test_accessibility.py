@@ -15,6 +15,7 @@ PAGES = [
     "/?q=status:blocked",
     "/sessions/",
     "/sessions/axe/",
+    "/events/",
     "/compare/",
     "/statistics/",
     "/start/",
@@ -49,6 +50,9 @@ def test_no_page_has_a_serious_fault(site, open_page, theme):
     token = site.token("ingest")
     site.send(events("Read me", "axe"), token)
     site.send(events("Still running", "axe", ended=False), token)
+    site.send(
+        [{**events("A log record", "axe")[0], "kind": "mark", "scope_category": None, "parent_uuid": None}], token
+    )
     page = open_page(theme=theme)
     told = {}
     for path in PAGES:
