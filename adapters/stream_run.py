@@ -58,6 +58,7 @@ class StreamRun:
         self._provider_done = False
         self._canned_body: Any = None
         self._relay_stream: Any = None
+        self._ahead: asyncio.Task[Any] | None = None  # reads for a stream of Relay that is not here yet
         self._pending: deque[_Produced] = deque()  # given to Relay, not yet seen after its intercepts
         self._ready: deque[Any] = deque()  # seen after its intercepts, not yet delivered
         self._foreign = False  # something of an intercept was seen
@@ -199,6 +200,8 @@ class StreamRun:
     async def _close_relay(self) -> None:
         stream = self._relay_stream
         if stream is None:
+            if self._ahead is not None:  # Relay gives nobody the stream of a cancelled call, and reads on
+                self._ahead.cancel()
             return
 
         async def close() -> None:
@@ -259,6 +262,8 @@ class StreamRun:
             while True:
                 if self.blocking:
                     await self._demand.wanted()
+                if self._relay_stream is None:
+                    self._ahead = asyncio.current_task()
                 try:
                     chunk = await self._source.next()
                 except StopAsyncIteration:
