@@ -2,8 +2,8 @@
 
 Two rules. A member whose name stands for a secret loses its value, at any depth. In headers, metadata and error texts,
 anything that looks like a credential goes, whatever its name; so do the values of headers in pairs, of parameters of
-addresses, and inside texts that are JSON themselves. Arguments of tools are members too where they are JSON in a text.
-Message text is left alone.
+addresses, and inside texts that are JSON themselves. So it is in arguments of tools, but there what may be source text
+is read as such. Message text is left alone.
 
 What is masked was suspected before (`suspicion`). It runs on new content only: `content.Store` recognises what it has
 stored before.
@@ -14,32 +14,50 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from relayweb.recording.events.atof import Parsed, load, restore_surrogates
-from relayweb.recording.events.credentials import MASK, is_loose, is_secret_name, mask_members, mask_text, special_names
+from relayweb.recording.events.credentials import (
+    MASK,
+    is_loose,
+    is_secret_name,
+    is_token_name,
+    is_weak_name,
+    looks_random,
+    mask_members,
+    mask_text,
+    mask_words,
+    special_names,
+)
 from relayweb.recording.events.suspicion import (
     ARGUMENT_MEMBERS,
     MANY,
     NAMED,
     Prefilter,
     are_all,
+    are_arguments,
     is_secret_text,
+    is_tool_use,
     suspects_credentials,
     suspects_names,
     unclear,
 )
 
 __all__ = [
+    "ARGUMENTS",
     "FAILURE_MARKS",
+    "LOOSE",
     "MASK",
+    "PLAIN",
     "Prefilter",
-    "is_loose",
+    "level_of",
     "mask",
     "mask_event",
     "mask_parsed",
+    "are_arguments",
     "mask_text",
     "suspects_credentials",
     "suspects_names",
@@ -52,17 +70,24 @@ _raw_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _raw_array = msgspec.json.Decoder(list[Raw]).decode
 
 PLAIN, ARGUMENTS, LOOSE = range(3)
-"""What else is looked at in texts: nothing; whether they are JSON with secret members; also whatever looks secret."""
+"""What else is looked at in texts: nothing; what looks secret in source text or JSON; whatever looks secret."""
 
 
-def mask(text: bytes, *, loose: bool = False) -> bytes:
+def mask(text: bytes, loose: int = PLAIN) -> bytes:
     """The same JSON value with its secrets masked; the same bytes where it is compact and holds none.
 
     Args:
         text: valid JSON. What is not secret keeps its text, so numbers keep their digits.
-        loose: also mask credentials in texts, as in headers, metadata and errors.
+        loose: what is looked at in texts, `PLAIN`, `ARGUMENTS` or `LOOSE`.
     """
-    return _mask(text, LOOSE if loose else PLAIN, parent="", everything=False)
+    return _mask(text, loose, parent="", everything=False)
+
+
+def level_of(name: str, around: int) -> int:
+    """What is looked at in texts under a member of this name, within something of level `around`."""
+    if around == LOOSE or is_loose(name):
+        return LOOSE
+    return ARGUMENTS if around or name in ARGUMENT_MEMBERS else PLAIN
 
 
 def mask_event(line: bytes, *, loose_data: bool = False) -> bytes:
@@ -72,9 +97,15 @@ def mask_event(line: bytes, *, loose_data: bool = False) -> bytes:
         loose_data: its whole data is an error text.
     """
     members = _raw_object(line)
-    masked = {k: _mask_member(k, bytes(v), LOOSE if loose_data and k == "data" else PLAIN, "", False)
-              for k, v in members.items()}  # fmt: skip
+    arguments = are_arguments(_said(members, "category"), _said(members, "scope_category"))
+    data = LOOSE if loose_data else ARGUMENTS if arguments else PLAIN
+    levels = {"data": data, "category_profile": PLAIN}
+    masked = {k: _mask_member(k, bytes(v), levels.get(k, LOOSE), "", False) for k, v in members.items()}
     return line if are_all(line, members) and masked == _texts(members) else _object(masked)
+
+
+def _said(members: Mapping[str, Raw], name: str) -> Any:
+    return load(members[name]) if name in members else None
 
 
 def mask_parsed(event: Parsed, *, loose_data: bool = False) -> tuple[bytes, tuple[tuple[int, bytes], ...]]:
@@ -116,6 +147,10 @@ _NAMES_ONLY = frozenset(("required", "enum"))
 """Members whose lists hold names, never a name and its value."""
 
 
+_HEADER = re.compile(rb'(?i)"(?:authorization|cookie|set-cookie|[a-z]+-[a-z-]+)"')
+"""In arguments a pair may also be a list of two names."""
+
+
 def _mask(text: bytes, loose: int, parent: str, everything: bool) -> bytes:
     first = text[:1]
     if first == b"{":
@@ -123,21 +158,38 @@ def _mask(text: bytes, loose: int, parent: str, everything: bool) -> bytes:
     if first == b"[":
         items = [bytes(v) for v in _raw_array(text)]
         kept = items.copy()
-        if loose == LOOSE and len(items) == 2 and parent not in _NAMES_ONLY and is_secret_text(items[0]):
+        if (
+            loose
+            and len(items) == 2
+            and parent not in _NAMES_ONLY
+            and is_secret_text(items[0])
+            and (loose == LOOSE or _HEADER.match(items[0]))
+        ):
             kept[1] = _mask(items[1], loose, parent, True)
         else:
             wide = len(items) >= MANY and not everything and parent != "plugin_config"
             for at in unclear(enumerate(items), loose) if wide else range(len(items)):
                 kept[at] = _mask(items[at], loose, parent, everything)
+            if loose and not everything and b'"-' in text:
+                kept = _mask_options(kept)
         return text if kept == items else b"[" + b",".join(kept) + b"]"
     return _mask_scalar(text, loose, everything)
+
+
+def _mask_options(items: list[bytes]) -> list[bytes]:
+    """The words of a command, of which a secret may stand behind the one that says so."""
+    words = [load(item) if item[:1] == b'"' else "" for item in items]
+    return [
+        item if word == masked else json.dumps(masked).encode()
+        for item, word, masked in zip(items, words, mask_words(words), strict=True)
+    ]
 
 
 def _mask_object(text: bytes, members: dict[str, Raw], loose: int, parent: str, everything: bool) -> bytes:
     wanted: Iterable[str] = members
     if len(members) >= MANY and not everything and parent != "plugin_config":
         special = special_names(members)
-        wanted = special.union(ARGUMENT_MEMBERS.intersection(members))
+        wanted = special.union(ARGUMENT_MEMBERS.intersection(members), {"input"}.intersection(members))
         if loose or text.find(b"{", 1) > 0 or b"[" in text:
             others = ((name, bytes(value)) for name, value in members.items() if name not in wanted)
             wanted = (*wanted, *unclear(others, loose))
@@ -146,10 +198,11 @@ def _mask_object(text: bytes, members: dict[str, Raw], loose: int, parent: str, 
         value = bytes(members[name])
         if value[0] not in b'{["' and not everything and not is_secret_name(name) and parent != "plugin_config":
             continue
-        masked = _mask_member(name, value, loose, parent, everything)
+        level = ARGUMENTS if name == "input" and not loose and is_tool_use(members) else loose
+        masked = _mask_member(name, value, level, parent, everything)
         if masked != value:
             changed[name] = masked
-    if loose == LOOSE and "value" in members and any(is_secret_text(members[k]) for k in NAMED.intersection(members)):
+    if loose and "value" in members and any(is_secret_text(members[k]) for k in NAMED.intersection(members)):
         changed["value"] = _mask(bytes(members["value"]), loose, parent, True)
     if loose == LOOSE and suspects_credentials(_quoted("\n".join(members)).encode()):
         return _object(_renamed({**_texts(members), **changed}))
@@ -190,27 +243,23 @@ def _mask_scalar(text: bytes, loose: int, everything: bool) -> bytes:
             return _MASKED if len(text) > 2 else text
         if loose:
             value = load(text)
-            clean = mask_text(_mask_inner(value, loose)) if loose == LOOSE else _mask_arguments(value)
+            clean = _mask_inner(value, loose)
+            if clean is None:
+                clean = mask_text(value) if loose == LOOSE else mask_text(mask_members(value), code=True)
             return text if clean == value else json.dumps(clean).encode()
         return text
     return _MASKED if everything and text[:1] in b"-0123456789" else text
 
 
-def _mask_arguments(text: str) -> str:
-    """Arguments of a tool; of a part of them, as streams have them, the members that are whole."""
-    inner = _mask_inner(text, ARGUMENTS)
-    return mask_members(inner) if inner is text else inner
-
-
-def _mask_inner(text: str, loose: int) -> str:
-    """A text that is a JSON object or array, with the secrets inside masked; any other as it is."""
-    if not text.startswith(("{", "[")):
-        return text
+def _mask_inner(text: str, loose: int) -> str | None:
+    """A text that is JSON but no number, with the secrets inside masked; None of any other."""
+    if not text.lstrip().startswith(("{", "[", '"')):
+        return None
     try:
         inner = text.encode()
-        masked = _mask(inner, loose, "", False)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return text
+        masked = _mask(inner.strip(), loose, "", False)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
     return masked.decode() if masked.count(MASK.encode()) > inner.count(MASK.encode()) else text
 
 
@@ -219,9 +268,12 @@ def _mask_member(name: str, text: bytes, loose: int, parent: str, everything: bo
     schema = parent == "properties" and text.startswith(b"{")
     in_plugins = "plugin_config" in (name, parent)
     sink_headers = parent == "plugin_config" and name.lower().startswith("headers")
+    loose = level_of(name, loose)
+    if text[:1] == b'"' and not everything and (is_weak_name(name) if loose else is_token_name(name)):
+        everything = looks_random(load(text))
     return _mask(
         text,
-        LOOSE if loose == LOOSE or is_loose(name) else ARGUMENTS if loose or name in ARGUMENT_MEMBERS else PLAIN,
+        loose,
         "plugin_config" if in_plugins else name,
         everything or sink_headers or (is_secret_name(name) and not schema),
     )

@@ -14,7 +14,8 @@ import msgspec
 from msgspec import Raw
 
 from relayweb.recording.events.atof import load
-from relayweb.recording.events.credentials import HEADER_SIGNS, KEY_SIGNS, is_loose, is_secret_name, special_names
+from relayweb.recording.events.credentials import KEY_SIGNS, is_loose, is_secret_name, is_token_name, special_names
+from relayweb.recording.events.encoded import holds_plain
 from relayweb.recording.kernels import COMPILED, Names, Signs
 from relayweb.recording.kernels.names import ARGUMENTS, NAMING, SUSPECT
 
@@ -31,33 +32,58 @@ def suspects_names(text: bytes) -> bool:
     False is certain.
     """
     if len(text) < _SMALL or text[0] not in b'{["':
-        return _may_show_a_sign(text) and _holds_secret(text.lower())
+        return _holds_secret(text)
     if COMPILED and _NAMES.are_plain(text):
         return False
     try:
         return _has_secret_member(text)
     except (msgspec.DecodeError, RecursionError):
-        return _holds_secret(text.lower())
+        return _holds_secret(text)
 
 
-def _holds_secret(lower: bytes) -> bool:
-    return _holds_secret_name(lower) or (max(map(lower.find, _LOOSE_SIGNS)) >= 0 and _holds_credential(lower))
+def _holds_secret(text: bytes) -> bool:
+    if not _may_show_a_name(text):
+        return False
+    lower = text.lower()
+    return _holds_secret_name(lower) or (max(map(lower.find, _LOOSE_SIGNS)) >= 0 and suspects_credentials(text))
 
 
-_LOOSE_SIGNS: Final = (b'headers"', b'metadata"', b'error"', b'"exception.')  # escaped ones are signs of a name
+# Of members that are loose, or arguments of tools; escaped ones are signs of a name.
+_LOOSE_SIGNS: Final = (
+    *(b'headers"', b'metadata"', b"error", b'"exception', b"trace"),
+    *(b'partial_json"', b'command"', b'cmd"', b'tool_use"', b'arguments"', b'args"', b'argv"'),
+)
 
 
 def _holds_secret_name(lower: bytes) -> bool:
     """Of a text in small letters."""
-    return max(map(lower.find, _NAME_SIGNS)) >= 0 or (
-        (b'arguments"' in lower or b'partial_json"' in lower) and _holds_member(lower)
+    return (
+        max(map(lower.find, _NAME_SIGNS)) >= 0
+        or _KEY_NAME.search(lower) is not None
+        or _TOKEN_NAME.search(lower) is not None
+        or _PASS_NAME.search(lower) is not None
+        or _holds_odd_name(lower)
     )
 
 
-_NAME_SIGNS: Final = (
-    *(b"\\u00", b'key"', b'token"', b"cookie", b'secret"'),
-    *(b"passw", b'passphrase"', b'authorization"', b'plugin_config"'),
+_NAME_SIGNS: Final = (b"cookie", b"secret", b"authorization", b"plugin_config", b'pwd"')
+_SUFFIX: Final = (
+    rb"(?:[\d_. -]|value|confirm|again|repeat|hash|plain|text|raw|old|new|prod|uction|test|dev|staging|backup|primary"
+    rb"|secondary|base64|b64|encoded|eu|us|ation){0,9}\""
 )
+_KEY_NAME: Final = re.compile(rb"keys?" + _SUFFIX)
+_TOKEN_NAME: Final = re.compile(rb"token" + _SUFFIX)
+_PASS_NAME: Final = re.compile(rb"pass(?:w|phr|code|e" + _SUFFIX + rb"|" + _SUFFIX + rb")")
+_ODD_NAME: Final = re.compile(rb'"((?:[^"\\]|\\u[0-9a-f]{4}){1,60})"\s{0,9}:')
+
+
+def _holds_odd_name(lower: bytes) -> bool:
+    """Whether a member whose name is not written in plain ASCII has the name of a secret."""
+    return (b"\\u" in lower or not lower.isascii()) and any(
+        is_secret_name(load(b'"%b"' % name)) or is_token_name(load(b'"%b"' % name))
+        for name in _ODD_NAME.findall(lower)
+        if b"\\" in name or not name.isascii()
+    )
 
 
 def _has_secret_member(text: bytes) -> bool:
@@ -68,16 +94,18 @@ def _has_secret_member(text: bytes) -> bool:
         if not _PLAIN_NAMES.issuperset(members):
             for name in members if len(members) < MANY else special_names(members):
                 kind, value = _kind_of(name), bytes(members[name])
-                if kind == "secret" or (kind == "loose" and len(value) > 8 and _holds_credential(value.lower())):
+                if kind == "secret" or (kind == "loose" and len(value) > 8 and suspects_credentials(value)):
                     return True
                 if kind == "plain" and len(_PLAIN_NAMES) < 10_000:
                     _PLAIN_NAMES.add(name)
         values = [bytes(value) for value in members.values()]
         if not are_all(text, members):
-            return _holds_secret(text.lower())
+            return _holds_secret(text)
         if any(is_secret_text(members[name]) for name in NAMED.intersection(members)):
             return True
-        if any(_holds_member(bytes(members[name]).lower()) for name in ARGUMENT_MEMBERS.intersection(members)):
+        if any(suspects_credentials(bytes(members[name])) for name in ARGUMENT_MEMBERS.intersection(members)):
+            return True
+        if "input" in members and is_tool_use(members) and suspects_credentials(bytes(members["input"])):
             return True
     elif first == b"[":
         values = [bytes(value) for value in _raw_array(text)]
@@ -88,11 +116,11 @@ def _has_secret_member(text: bytes) -> bool:
     inside = [value for value in values if value[0] in b"{["]
     if len(inside) >= MANY:
         small = [value for value in inside if len(value) < _SMALL]
-        if any(_holds_secret(b",".join(some).lower()) for some in _groups(small)):
+        if any(_holds_secret(b",".join(some)) for some in _groups(small)):
             return True
         inside = [value for value in inside if len(value) >= _SMALL]
     for value in inside:
-        found = _has_secret_member(value) if len(value) >= _SMALL else _holds_secret(value.lower())
+        found = _has_secret_member(value) if len(value) >= _SMALL else _holds_secret(value)
         if found:
             return True
     return False
@@ -100,7 +128,7 @@ def _has_secret_member(text: bytes) -> bool:
 
 @lru_cache(10_000)
 def _kind_of(name: str) -> Literal["plain", "loose", "secret"]:
-    if is_secret_name(name) or "plugin_config" in name.lower():
+    if is_secret_name(name) or is_token_name(name) or "plugin_config" in name.lower():
         return "secret"
     return "loose" if is_loose(name) else "plain"
 
@@ -115,10 +143,10 @@ def _kind_of_text(text: bytes) -> int:
     except msgspec.DecodeError:
         return SUSPECT
     kind = 0 if _kind_of(name) == "plain" else SUSPECT
-    return kind | (NAMING if name in NAMED else 0) | (ARGUMENTS if name in ARGUMENT_MEMBERS else 0)
+    return kind | (NAMING if name in NAMED else 0) | (ARGUMENTS if name in ARGUMENT_MEMBERS or name == "input" else 0)
 
 
-_NAMES: Final = Names(_kind_of_text, lambda value: _holds_member(value.lower()))
+_NAMES: Final = Names(_kind_of_text, lambda value: suspects_credentials(value))
 
 MANY = 64  # members, from which on all their names are looked at in one
 _GROUP = 8_000  # bytes of values that are looked through in one
@@ -138,10 +166,20 @@ def _groups(values: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield group
 
 
-ARGUMENT_MEMBERS = frozenset(("arguments", "partial_json"))
-"""Members that give the arguments of a tool, as JSON in a text."""
+ARGUMENT_MEMBERS = frozenset(("arguments", "partial_json", "args", "argv", "command", "cmd"))
+"""Members that give the arguments of a tool, as JSON, as JSON in a text, or as a command."""
 NAMED = frozenset(("name", "key", "header"))
 """Members that give the name of a header whose value is a member `value`."""
+
+
+def is_tool_use(members: Mapping[str, bytes | Raw]) -> bool:
+    """Whether this is a message's block that calls a tool; its member `input` holds the arguments."""
+    return bytes(members.get("type", b"")).endswith(b'tool_use"')
+
+
+def are_arguments(category: str | None, scope_category: str | None) -> bool:
+    """Whether the data of such an event are the arguments of a tool."""
+    return category == "tool" and scope_category == "start"
 
 
 def is_secret_text(value: bytes | Raw) -> bool:
@@ -165,11 +203,11 @@ _PLAIN_NAMES: set[str] = set()
 
 def suspects_credentials(text: bytes) -> bool:
     """Whether this JSON text may hold a credential by its looks. False is certain."""
-    return _holds_credential(text.lower())
+    return _holds_credential(text.lower()) or holds_plain(text)
 
 
 def _holds_credential(lower: bytes) -> bool:
-    """Of a text in small letters."""
+    """Of a text in small letters, in which Base64 is none."""
     if max(map(lower.find, _CREDENTIAL_SIGNS)) >= 0:
         return True
     if _UNDERSCORE_SIGN.search(lower) is not None or _DASH_SIGN.search(lower) is not None:
@@ -178,41 +216,29 @@ def _holds_credential(lower: bytes) -> bool:
     return (
         (b"@" in lower and _USER_SIGN.search(lower) is not None)
         or (b"=" in lower and max(map(lower.find, _PARAMETER_SIGNS)) >= 0)
-        or _holds_member(lower)
-        or (b"'" in lower and _holds_quoted_name(lower))
+        or _TOKEN_SIGN.search(lower) is not None
+        or _KEY_SIGN.search(lower) is not None
+        or ((b" -" in lower or b'"-' in lower or b"'-" in lower) and _OPTION_SIGN.search(lower) is not None)
         or (b"asia" in lower and _AWS_SIGN.search(lower) is not None)
+        or (not lower.isascii() and _ODD_SIGN.search(lower.decode("utf-8", "replace")) is not None)
+        or (b"\\u" in lower and _ODD_ESCAPE.search(lower) is not None)
+        or (b"'" in lower and b"identified" in lower)
     )
-
-
-def _holds_member(lower: bytes) -> bool:
-    """Whether a text that is JSON, within JSON, may have a secret member."""
-    return b'\\"' in lower and max(map(lower.find, _MEMBER_SIGNS)) >= 0
-
-
-def _holds_quoted_name(lower: bytes) -> bool:
-    return any(sign[:-1] + b"'" in lower for sign in _MEMBER_SIGNS)
 
 
 _AWS_SIGN: Final = re.compile(rb"asia[a-z0-9]{12}")
 _USER_SIGN: Final = re.compile(rb":\\?/\\?/")
-_PARAMETER_SIGNS: Final = (
-    b"key=",
-    b"token=",
-    b"secret=",
-    b"password=",
-    b"passwd=",
-    b"pwd=",
-    b"signature=",
-    b"credential=",
-    b"sig=",
-    b"auth=",
+_PARAMETER_SIGNS: Final = (b"sig=", b"signature=")
+_BEHIND_A_TOKEN: Final = "\"'=: >%_.\\])<&;,-0123456789"  # no letter: `tokens` are counted everywhere
+_TOKEN_SIGN: Final = re.compile(f"token[{re.escape(_BEHIND_A_TOKEN)}]".encode())
+_KEY_SIGN: Final = re.compile(rb"key[^a-rt-z]")
+_OPTION_SIGN: Final = re.compile(rb"[ \"'\\,]-(?:[upaw]|-[a-z-]{0,9}user)")
+_ODD_SIGN: Final = re.compile(r"[^\x00-\x7f]\w{0,60}[\s\"'\\]{0,9}[:=>]")
+_ODD_ESCAPE: Final = re.compile(rb"\\u[0-9a-f]{4}[\w\\]{0,60}[\s\"'\\]{0,9}[:=>]")
+_SIGNS = (
+    *("\\u00", "earer", "basic", "sk-", "akia", "eyj", "rw_", *KEY_SIGNS),
+    *("pass", "secret", "cookie", "auth", "pwd", "cred"),
 )
-# With the backslash of the quote that ends the name.
-_MEMBER_SIGNS: Final = (
-    *(b"key\\", b"token\\", b"secret\\", b"password\\", b"signature\\", b"credential\\"),
-    *(b"authorization\\", b"cookie\\", b"cookies\\", b"passwd\\", b"passphrase\\", b"pwd\\"),
-)
-_SIGNS = ("\\u00", "earer", "basic", "sk-", "akia", "eyj", "rw_", *KEY_SIGNS, *HEADER_SIGNS)
 _CREDENTIAL_SIGNS: Final = tuple(sign.encode() for sign in _SIGNS if sign[-1] not in "_-")
 
 
@@ -227,15 +253,25 @@ _UNDERSCORE_SIGN: Final = _ending_in("_")
 _DASH_SIGN: Final = _ending_in("-")
 
 
-_EVERY_SIGN: Final = Signs(
-    (b"@", b"asia", *_NAME_SIGNS, *_PARAMETER_SIGNS, *_MEMBER_SIGNS, *(sign[:-1] + b"'" for sign in _MEMBER_SIGNS))
-    + tuple(sign.encode() for sign in _SIGNS)
+_ALL_SIGNS: Final = (
+    *(b"@", b"=", b"asia", b"key", b"-user", b"identified", *_NAME_SIGNS, *_PARAMETER_SIGNS),
+    *(sign.encode() for sign in _SIGNS),
+    *(f"token{sign}".encode() for sign in _BEHIND_A_TOKEN),
+    *(f"{before}-{letter}".encode() for before in " \"'\\," for letter in "upaw"),
+    *(b"\\u%x" % digit for digit in range(16)),
 )
-"""Whatever else is looked for, a text without these holds nothing suspicious."""
+_EVERY_SIGN: Final = Signs(_ALL_SIGNS)
+"""Whatever else is looked for, an ASCII text without these holds nothing suspicious, but for Base64 without a `=`."""
+_EVERY_NAME: Final = Signs((*_ALL_SIGNS, *_LOOSE_SIGNS))
+"""The same, where no member is loose either; then Base64 does not matter."""
 
 
 def _may_show_a_sign(text: bytes) -> bool:
-    return not COMPILED or _EVERY_SIGN.within(text)
+    return not COMPILED or _EVERY_SIGN.within(text) or not text.isascii()
+
+
+def _may_show_a_name(text: bytes) -> bool:
+    return not COMPILED or _EVERY_NAME.within(text) or not text.isascii()
 
 
 class Prefilter:
@@ -255,8 +291,12 @@ class Prefilter:
         unknown = {text} if len(text) > _LONG else set(text.split(b",")).difference(self._clean)
         if not unknown:
             return False
-        lower = b",".join(unknown).lower()
-        if _holds_secret_name(lower) or _holds_credential(lower):
+        given = b",".join(unknown)
+        lower = given.lower()
+        # Whatever is a sign of a secret name is one of a credential too, but these.
+        if _holds_credential(lower) or b"plugin_config" in lower or _holds_odd_name(lower):
+            return True
+        if b"=" in lower and holds_plain(given):  # of Base64 without one to look for each would cost too much here
             return True
         if len(self._clean) > _PARTS:
             self._clean.clear()
@@ -284,4 +324,4 @@ def unclear(values: Iterable[tuple[K, bytes]], loose: int) -> list[K]:
 
 def _may_hold(text: bytes) -> bool:
     lower = text.lower()
-    return _holds_secret_name(lower) or _holds_credential(lower)
+    return suspects_credentials(text) or b"plugin_config" in lower or _holds_odd_name(lower)

@@ -47,7 +47,9 @@ _MEANINGS = (
     (OPENED, ("choices", "data", "response")),
     (PAYLOAD, ("data", "category_profile", "metadata")),
 )
-LOOSE_MEMBERS: Final = frozenset(("headers", "extra_headers", "metadata", "error", "plugin_config"))
+LOOSE_MEMBERS: Final = frozenset(("metadata", "plugin_config", "traceback", "stacktrace", "stack_trace"))
+LOOSE_ENDINGS: Final = ("headers", "error")
+LOOSE_STARTS: Final = ("exception", "error")
 """Members under which any credential is masked, wherever they stand."""
 _name = msgspec.json.Decoder(str).decode
 
@@ -56,7 +58,7 @@ _name = msgspec.json.Decoder(str).decode
 def is_loose(name: str) -> bool:
     """Whether any credential is masked under a member of this name, as in attributes like `exception.message`."""
     lower = name.lower()
-    return lower in LOOSE_MEMBERS or lower.endswith("headers") or lower.startswith("exception.")
+    return lower in LOOSE_MEMBERS or lower.endswith(LOOSE_ENDINGS) or lower.startswith(LOOSE_STARTS)
 
 
 def meaning(name: bytes) -> int:

@@ -11,7 +11,7 @@ from hashlib import sha256
 from itertools import islice
 
 from relayweb.recording.events import masking
-from relayweb.recording.events.atof import BadEvent, Parsed, load, parse
+from relayweb.recording.events.atof import BadEvent, Envelope, Parsed, load, parse
 from relayweb.recording.kernels import Cut, plan, plan_inside
 from relayweb.recording.kernels.names import (
     IN_DATA,
@@ -115,7 +115,7 @@ class Store:
             self._same = None
             packed = self._pack(line, loose_data)
         make_holes(packed, event)
-        if self._masks and self._prefilter.suspects(packed.text):
+        if self._masks and (self._prefilter.suspects(packed.text) or _arguments_suspect(packed, event.envelope)):
             masked, surrogates = masking.mask_parsed(event, loose_data=loose_data)
             if masked != line:
                 for digest in list(self._unnumbered)[before:]:
@@ -243,7 +243,7 @@ class Store:
         if self._same is not None and STAND_IN in value:
             self._stray = True
         if loose and self._masks and (masking.suspects_credentials(value) or masking.suspects_names(value)):
-            value = masking.mask(value, loose=True)
+            value = masking.mask(value, masking.LOOSE)
         digest = sha256(value).digest()[:16]
         piece = self._known.get(digest) or self._unnumbered.get(digest)
         if piece is not None:
@@ -324,3 +324,13 @@ class Store:
         """Rows may have been deleted: believe nothing."""
         self._known.clear()
         self.rolled_back()
+
+
+def _arguments_suspect(packed: Packed, envelope: Envelope) -> bool:
+    """Whether a long text among the arguments of a tool, kept apart from its name, may hold a secret."""
+    if not packed.refs:
+        return False
+    arguments = masking.are_arguments(envelope.category, envelope.scope_category)
+    if not arguments and b'arguments"' not in packed.text and b'tool_use"' not in packed.text:
+        return False
+    return any(masking.suspects_credentials(piece.text) for piece in packed.refs if piece.kind == VALUE and piece.text)
