@@ -226,6 +226,25 @@ def test_a_tool_is_told_in_the_answer_that_asked_for_it_when_it_begins_and_when_
     until(page, said, "4 matches in 2 files")
 
 
+def test_the_cost_is_a_lower_bound_as_soon_as_an_attempt_comes_that_has_no_price(
+    site: Served, token: str, open_page: Open
+) -> None:
+    made = Story("unpriced")
+    made.events = made.begin()
+    call = made.call(0.1, 2)
+    made.answer(call, 0.1, 1, [])
+    site.send(made.events, token)
+    page = ready(open_page(f"/turns/{made.turn}/"))
+    cost = page.locator('[data-fact="cost"]')
+    assert cost.inner_text().startswith("$") or cost.inner_text() == "<$0.001"
+    assert not cost.get_attribute("title")
+    made.events.clear()
+    made.answer(call, 1, 2, [], body={"model": "house-model", "messages": [{"role": "user", "content": "Why?"}]})
+    site.send(made.events, token)
+    until(page, """() => document.querySelector('[data-fact="cost"]').innerText.startsWith("≥ $")""")
+    assert cost.get_attribute("title") == "Without 1 of 2 attempts, which have no price: house-model"
+
+
 @pytest.mark.parametrize("view", ["table", "transcript"])
 def test_the_switch_of_the_form_is_whole_beside_a_table_or_a_conversation(
     told: Story, open_page: Open, shot: Shot, view: str

@@ -2,6 +2,7 @@
 import { money, short, span } from "../format.js";
 import { STATUSES } from "./model.js";
 import { element, glyph } from "./tree.js";
+import { costWords } from "./words.js";
 
 export class Head {
   /** @param page element with the `[data-fact]` @param {{model, now: () => number, icons: string}} source */
@@ -32,8 +33,9 @@ export class Head {
     this.say("rewrites", String(turn.rewrites ?? 0));
     this.say("read", known(usage.input_tokens), usage.cached_tokens ? `${short(usage.cached_tokens)} cached` : "");
     this.say("written", known(usage.output_tokens));
-    const cost = money(turn.cost_usd);
-    this.say("cost", turn.cost_usd && !cost.startsWith("<") ? least + cost : cost, turn.wasted_usd ? `${money(turn.wasted_usd)} wasted` : "");
+    const [cost, title] = costWords(model, least);
+    this.say("cost", cost, turn.wasted_usd ? `${money(turn.wasted_usd)} wasted` : "");
+    this.page.querySelector('[data-fact="cost"]')?.setAttribute("title", title);
   }
 
   /** A running turn whose last attempt failed says so, and until when a retry may come, where that is known. */

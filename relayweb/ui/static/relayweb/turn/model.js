@@ -261,6 +261,17 @@ export class TurnModel {
     return this.turn.status === "running";
   }
 
+  /** Attempts of the turn itself whose tokens are known and whose price is not: the sum of its costs leaves them out. */
+  unpriced() {
+    const { role, output_tokens: tokens, cost_usd: cost } = this.col;
+    const own = this.find(this.turn.uuid);
+    const found = [];
+    for (let i = 0; i < this.count; i += 1) {
+      if (role[i] === "attempt" && tokens[i] !== null && cost[i] === null && this.status[i] !== RUNNING && this.home(i) === own) found.push(i);
+    }
+    return found;
+  }
+
   /** Indices of failed, blocked and interrupted work, by start. */
   troubles() {
     const bad = [];

@@ -125,6 +125,19 @@ export function tip(model, i, now) {
   return lines;
 }
 
+/**
+ * What the turn cost, and why that is a lower bound where attempts have no price.
+ * @param least what stands before sums of incomplete usage
+ */
+export function costWords(model, least) {
+  const { cost_usd: sum, attempts } = model.turn;
+  const cost = money(sum);
+  const without = sum === null || sum === undefined ? [] : model.unpriced();
+  if (!without.length) return [sum && !cost.startsWith("<") ? least + cost : cost, ""];
+  const names = [...new Set(without.map((i) => model.col.model[i] ?? "an unknown model"))].join(", ");
+  return [`≥ ${cost.startsWith("<") ? "$0" : cost}`, `Without ${without.length} of ${plural(attempts, "attempt")}, which have no price: ${names}`];
+}
+
 /** How many rewrites these nodes had, as the header of the turn counts them, and apart, with words for it, how many would have been. */
 export function rewriteBadges(model, nodes) {
   const sum = (of) => nodes.reduce((total, i) => total + of.call(model, i).length, 0);
