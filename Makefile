@@ -87,4 +87,4 @@ $(VENV)/.installed-dev: pyproject.toml $(COMPILED) | $(VENV)/bin/python
 	@touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) relayweb/recording/kernels/compiled.*.so
