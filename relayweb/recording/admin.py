@@ -1,9 +1,11 @@
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
+from django import forms
 from django.contrib import admin, messages
-from django.db.models import QuerySet
+from django.db.models import DateField, QuerySet
 from django.http import HttpRequest
 
 from relayweb.recording.prices import BESIDE_TEXT, Price, PriceTable
@@ -12,9 +14,20 @@ from relayweb.recording.upkeep.repricing import reprice_in_background
 TEXT = ("input", "output", "cached", "cache_write", "cache_write_1h")
 
 
+def _dollars(column: str) -> Callable[[Price], str]:
+    """A column of the list: prices without the zeros that end six decimals."""
+
+    @admin.display(description=column.replace("_", " "), ordering=column)
+    def shown(price: Price) -> str:
+        value = getattr(price, column)
+        return "-" if value is None else f"{value.normalize():f}"
+
+    return shown
+
+
 @admin.register(Price)
 class PriceAdmin(admin.ModelAdmin[Price]):
-    list_display = ("model", "provider", "tier", "above", "since", *TEXT)
+    list_display = ("model", "provider", "tier", "above", "since", *map(_dollars, TEXT))
     list_filter = ("tier",)
     search_fields = ("model", "provider")
     fieldsets = (
@@ -23,6 +36,9 @@ class PriceAdmin(admin.ModelAdmin[Price]):
         ("Audio and images", {"fields": BESIDE_TEXT}),
         ("Tools of the provider", {"fields": ("web_search",)}),
     )
+    formfield_overrides: ClassVar[dict[Any, Any]] = {
+        DateField: {"widget": forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")}
+    }
     actions = ("reprice",)
 
     @admin.action(description="Work out recorded costs again with this table", permissions=["change"])

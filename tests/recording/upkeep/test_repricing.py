@@ -150,6 +150,8 @@ def test_prices_are_edited_in_the_admin(client):
     )
     assert [rate.above for rate in pricing.table().tariff("gpt-9", None)] == [0, 200_000]
     assert pricing.table().tariff("gpt-9", None, tier="flex")[0].input == 500_000
-    assert "0.500000" in client.get("/admin/recording/price/?tier=flex&q=gpt-9").content.decode()
+    listed = client.get("/admin/recording/price/?tier=flex&q=gpt-9").content.decode()
+    assert ">0.5</td>" in listed and ">2</td>" in listed and "0.50" not in listed
+    assert 'type="date"' in client.get("/admin/recording/price/add/").content.decode()
     twice = client.post("/admin/recording/price/add/", form)
     assert "already have a price" in twice.content.decode()
