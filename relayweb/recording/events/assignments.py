@@ -24,6 +24,7 @@ _BARE = re.compile(
     r"(?:[a-zA-Z]{1,12}\((?=[\"']))?b?(?P<open>\\*+[\"'])?"
 )
 _FORM = re.compile(r"(?:name|key|id)=(?P<q>[\"'])(?P<name>[^\"'<>=]{1,60})(?P=q)")
+_FORM_SIGNS = tuple(f"{name}={quote}" for name in ("name", "key", "id") for quote in "\"'")
 _FORM_VALUE = re.compile(r"[^\r\n<>]{0,200}\r?\n(?:[^\r\n]{1,200}\r?\n){0,5}\r?\n|\s{1,9}value=[\"']|\s{0,9}>")
 # Percent signs for quotes, `=` and `:`, once or twice encoded.
 _ENCODED = re.compile(
@@ -51,7 +52,7 @@ def mask_named(text: str, *, code: bool = False) -> str:
     """
     if '"' in text or "'" in text:
         text = _replaced(text, _QUOTED, _quoted_value, code)
-        if "=" in text:
+        if any(sign in text for sign in _FORM_SIGNS):
             text = _replaced(text, _FORM, _form_value, code)
     if "%" in text:
         text = _replaced(text, _ENCODED, _encoded_value, code)
@@ -63,6 +64,7 @@ Found = tuple[int, int] | None
 # A part of each name that may be secret; only around these is looked for one.
 _PART = re.compile(r"(?i:pass|pwd|secret|token|(?<=[\w. -])key|auth|cred|cookie)|[^\x00-\x7f]+|\\u[0-9a-fA-F]{4}")
 _BEFORE, _BEHIND = 90, 200  # characters around it in which name, separator and quotes stand
+_FARTHEST = 4_000  # characters looked through at once where parts stand closely without a name
 
 
 def _replaced(
@@ -70,11 +72,17 @@ def _replaced(
 ) -> str:
     out: list[str] = []
     done = at = 0
+    reach = _BEHIND
     for part in _PART.finditer(text):
         while at <= part.start():
-            found = names.search(text, max(at, part.start() - _BEFORE), part.end() + _BEHIND)
+            end = part.end() + reach
+            found = names.search(text, max(at, part.start() - _BEFORE), end)
             if found is None or found.start() > part.start():
+                # None begins before, and the parts in between need no look of their own.
+                none_before = end - _BEHIND if found is None else min(found.start(), end - _BEHIND)
+                at, reach = max(part.start() + 1, none_before), min(2 * reach, _FARTHEST)
                 break
+            reach = _BEHIND
             value = value_of(text, found, code)
             at = max(found.start() + 1, found.end("name"))
             if value is None:

@@ -57,12 +57,16 @@ def mask_commands(text: str) -> str:
     return text
 
 
+_LONGEST = 100  # characters of a command or an option, which are looked at once more for each word behind them
+
+
 def mask_words(words: list[str]) -> list[str]:
     """A list of the words of a command, each as itself."""
     out = words.copy()
-    command = words[0].rpartition("/")[2] if words and not words[0].startswith("-") else ""
+    command = words[0].rpartition("/")[2][-_LONGEST:] if words and not words[0].startswith("-") else ""
     for at, (option, word) in enumerate(zip(["", *words], words, strict=False)):
-        head = f"{command} {option} " if option.startswith("-") and not word.startswith("-") else f"{command} "
+        has_option = option.startswith("-") and len(option) <= _LONGEST and not word.startswith("-")
+        head = f"{command} {option} " if has_option else f"{command} "
         if head.count("-") or word.startswith("-"):
             masked = mask_named(mask_commands(head + word), code=True)
             if masked.startswith(head):
