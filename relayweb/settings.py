@@ -85,6 +85,7 @@ _SQLITE: dict[str, Any] = {
     "OPTIONS": {
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
+        "cached_statements": 512,
     },
     # A file, because the writer's thread has a connection of its own.
     "TEST": {"NAME": conf.HOME / "test.sqlite3"},

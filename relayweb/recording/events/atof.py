@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from relayweb.recording.kernels import is_deeper
+from relayweb.recording.kernels import identity, is_deeper
 
 MAX_DEPTH: Final = 500
 """Levels of nesting that are kept. What lies deeper is left out, and a text in its place says how much that was."""
@@ -109,20 +109,20 @@ def _parse(line: bytes) -> Parsed:
             raise _TooDeep from None
     if len(line) >= 2 * MAX_DEPTH and is_deeper(line, MAX_DEPTH):
         raise _TooDeep
+    known = identity(envelope.uuid, envelope.parent_uuid, envelope.propagation_root_uuid, envelope.timestamp)
+    uuid, parent, root, at_ns, style = (*known, "9+") if known is not None else _identity(envelope)
+    return Parsed(line, envelope, _kind(envelope), uuid, parent, root, at_ns, style, replaced, surrogates)
+
+
+def _identity(envelope: Envelope) -> tuple[bytes, bytes | None, bytes | None, int, str | None]:
     at_ns, style = parse_timestamp(envelope.timestamp)
-    return Parsed(
-        line=line,
-        envelope=envelope,
-        kind=_kind(envelope),
-        uuid=uuid_bytes(envelope.uuid, "uuid"),
-        parent=uuid_bytes(envelope.parent_uuid, "parent_uuid") if envelope.parent_uuid else None,
-        root=uuid_bytes(envelope.propagation_root_uuid, "propagation_root_uuid")
-        if envelope.propagation_root_uuid
-        else None,
-        at_ns=at_ns,
-        style=style,
-        replaced_text=replaced,
-        surrogates=surrogates,
+    uuid, parent, root = envelope.uuid, envelope.parent_uuid, envelope.propagation_root_uuid
+    return (
+        uuid_bytes(uuid, "uuid"),
+        uuid_bytes(parent, "parent_uuid") if parent else None,
+        uuid_bytes(root, "propagation_root_uuid") if root else None,
+        at_ns,
+        style,
     )
 
 

@@ -1,6 +1,7 @@
 from relayweb.recording.kernels.plain import Generations as Generations
 from relayweb.recording.kernels.plain import Names as Names
 from relayweb.recording.kernels.plain import Signs as Signs
+from relayweb.recording.kernels.plain import identity as identity
 from relayweb.recording.kernels.plain import is_deeper as is_deeper
 from relayweb.recording.kernels.plain import make_holes as make_holes
 from relayweb.recording.kernels.plain import mark_parts as mark_parts

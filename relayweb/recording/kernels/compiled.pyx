@@ -9,8 +9,13 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+    bint PyUnicode_IS_COMPACT_ASCII(object text)
 
 from relayweb.recording.kernels.names import (
     ARGUMENTS as _ARGUMENTS,
@@ -369,6 +374,37 @@ def mark_parts(bytes line not None):
         PyBytes_FromStringAndSize(<const char *> uuid, 16),
         at_ns,
     )
+
+
+cdef object _uuid_of(object text):
+    """The 16 bytes of a uuid written as Relay does; None for any other text."""
+    cdef Py_ssize_t size = 0
+    cdef const char *at
+    cdef uint8_t[16] uuid
+    if not PyUnicode_CheckExact(text) or not PyUnicode_IS_COMPACT_ASCII(text):
+        return None
+    at = PyUnicode_AsUTF8AndSize(text, &size)
+    if size != 36 or not _uuid(<Text> at, uuid):
+        return None
+    return PyBytes_FromStringAndSize(<const char *> uuid, 16)
+
+
+def identity(uuid, parent, root, timestamp):
+    cdef Py_ssize_t size = 0
+    cdef const char *at
+    cdef int64_t at_ns
+    if not PyUnicode_CheckExact(timestamp) or not PyUnicode_IS_COMPACT_ASCII(timestamp):
+        return None
+    at = PyUnicode_AsUTF8AndSize(timestamp, &size)
+    if size != 35:
+        return None
+    at_ns = _time(<Text> at)
+    own = _uuid_of(uuid)
+    above = _uuid_of(parent) if parent else None
+    top = own if root == uuid else _uuid_of(root) if root else None
+    if at_ns == NOT_A_TIME or own is None or (parent and above is None) or (root and top is None):
+        return None
+    return own, above, top, at_ns
 
 
 cdef Text _index(Text at, Text end) noexcept nogil:

@@ -152,8 +152,7 @@ class Homes(Memory):
             home.session_id = session_id
             self._dirty[home.uuid] = home
             if state.sums[INNER]:
-                inside = self._inside({home.uuid}, homes_too=True)
-                todo += [n for n in inside if n.is_home and n.parent_turn_uuid == home.uuid]
+                todo += self._inner_homes(home.uuid)
 
     # Roles, and the rows
 

@@ -100,6 +100,12 @@ class Memory:
                 found[node.uuid] = node
         return list(found.values())
 
+    def _inner_homes(self, home: bytes) -> list[Node]:
+        """The homes right below this one, as of this batch."""
+        found = {row[0]: self._remember(row) for row in self.tables.inner_homes((home,))}
+        found.update((node.uuid, node) for node in self._dirty.values() if node.parent_turn_uuid == home)
+        return [node for node in found.values() if node.is_home and node.parent_turn_uuid == home]
+
     # What the recorder knows
 
     def revive(self, node: Node) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 from relayweb.recording.store.tables import Tables
 
+_RANGES = 8  # looked through in one statement
+
 
 def made_up(tables: Tables, roots: Sequence[bytes], flag: int) -> dict[bytes, set[bytes]]:
     """The scopes of each root that have the first half of its uuid, and events or marks with this flag."""
@@ -20,9 +22,15 @@ def made_up(tables: Tables, roots: Sequence[bytes], flag: int) -> dict[bytes, se
                 f"ON e.{column} BETWEEN r.low AND r.high WHERE e.flags & {flag:d} <> 0"
             )
             rows += tables._run(sql, [[tables.uuid_in(bound[i]) for bound in bounds] for i in (0, 1)]).fetchall()
-        else:
-            sql = f"SELECT DISTINCT {column} FROM recording_event WHERE {column} BETWEEN ? AND ? AND flags & {flag:d}"
-            rows += [row for bound in bounds for row in tables._run(sql, bound).fetchall()]
+        for at in range(0, 0 if tables.postgres else len(bounds), _RANGES):
+            some = bounds[at : at + _RANGES]
+            size = 1 << (len(some) - 1).bit_length()  # few sizes, so that statements are reused
+            some += [some[-1]] * (size - len(some))
+            sql = (
+                f"WITH r (low, high) AS (VALUES {', '.join(['(?, ?)'] * size)}) SELECT DISTINCT e.{column} "
+                f"FROM r CROSS JOIN recording_event e WHERE e.{column} BETWEEN r.low AND r.high AND e.flags & {flag:d}"
+            )
+            rows += tables._run(sql, [value for bound in some for value in bound]).fetchall()
     halves: dict[bytes, list[bytes]] = {}
     for root in found:
         halves.setdefault(root[:8], []).append(root)

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayweb.recording import kernels
+from relayweb.recording.events.atof import parse_timestamp
 from relayweb.recording.kernels import plain
 from relayweb.recording.kernels.names import (
     ARGUMENTS,
@@ -200,6 +201,30 @@ def test_both_read_the_same_times(moment: datetime, ns: int) -> None:
 def test_no_day_that_never_was(day: str) -> None:
     line = MARK.replace(b"2026-11-30", day.encode())
     assert kernels.mark_parts(line) is plain.mark_parts(line) is None
+
+
+CANONICAL = st.uuids().map(str)
+WRITTEN = (
+    st.none() | CANONICAL | CANONICAL.map(str.upper) | st.sampled_from(["", "x", "9" * 36, "ä" * 36, "\U0001f600" * 36])
+)
+TIMES = st.sampled_from(
+    ("2026-11-30T10:00:00.123456789+00:00", "2026-02-29T10:00:00.123456789+00:00", "2026-11-30T10:00:00Z", 1, "ü" * 35)
+    + (
+        "2026-11-30T10:00:60.123456789+00:00",
+        "2026-11-30T10:00:00.12345678x+00:00",
+        "2026-11-30 10:00:00.123456789+00:00",
+    )
+)
+
+
+@needs_compiled
+@given(CANONICAL | WRITTEN.filter(lambda text: text is not None), WRITTEN, WRITTEN, TIMES)
+def test_both_know_the_same_events(uuid: str, parent: str | None, root: str | None, timestamp: str | int) -> None:
+    found = compiled.identity(uuid, parent, root, timestamp)
+    assert found == plain.identity(uuid, parent, root, timestamp)
+    if found is not None:
+        assert found[:3] == tuple(UUID(text).bytes if text else None for text in (uuid, parent, root))
+        assert found[3] == parse_timestamp(timestamp)[0]
 
 
 # Holes
