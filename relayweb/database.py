@@ -32,8 +32,8 @@ def prepare(connection: BaseDatabaseWrapper, **_: object) -> None:
         return
     execute = connection.connection.execute
     if execute("PRAGMA page_count").fetchone()[0] == 0:
-        # Rows of 2 KB waste half of a 4 KB page, and 16 KB pages were 1.3 times as fast.
-        execute("PRAGMA page_size=16384")
+        # Rows of 2 KB waste half of a 4 KB page; of 16 KB pages each commit writes more than has changed.
+        execute("PRAGMA page_size=8192")
         # Without it only a copy of the whole file gives room back to the disk, and recording would wait.
         execute("PRAGMA auto_vacuum=INCREMENTAL")
     execute("PRAGMA journal_mode=WAL")

@@ -23,7 +23,7 @@ def test_a_new_file_has_large_pages_and_gives_room_back(tmp_path: Path) -> None:
     served = Served(tmp_path)
     assert served.run("token", "create", "--scope", "read").returncode == 0
     database = sqlite3.connect(tmp_path / "relayweb.sqlite3")
-    assert pragmas(database) == (16384, 2, "wal")
+    assert pragmas(database) == (8192, 2, "wal")
     database.close()
 
 
