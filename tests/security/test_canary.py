@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import re
@@ -20,6 +21,7 @@ from tests.served import Served
 
 KEY = "sk-CANARYprovider0123456789"
 NAMED = [("authorization", "CANARY01"), ("X-API-Key", "CANARY02"), ("set-cookie", "CANARY03"), ("password", "CANARY04")]
+BINARY = base64.b64encode(b"a secret of bytes")
 LOOKS = ["Bearer CANARY10abcdef", "sk-CANARY11abcdef", "AKIACANARY12ABCDEF", "eyJCANARY13.eyJCANARY14.CANARY15"]
 
 
@@ -70,6 +72,13 @@ def trace(token: str) -> dict[str, Any]:
         "error.message": " and ".join(LOOKS),
     }
     listed = [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()]
+    texts = [{"stringValue": text} for text in LOOKS]
+    listed += [
+        {"key": "http.request.header.cookie", "value": {"arrayValue": {"values": [{"stringValue": "a=CANARY43"}]}}},
+        {"key": "error.details", "value": {"arrayValue": {"values": texts}}},
+        {"key": "metadata", "value": {"kvlistValue": {"values": [{"key": "api_key", "value": texts[0]}]}}},
+        {"key": "app.password", "value": {"bytesValue": BINARY.decode()}},
+    ]
     exception = [{"key": "exception.message", "value": {"stringValue": " and ".join(LOOKS)}}]
     span = {
         "traceId": "0af7651916cd43dd8448eb211c80319c",
@@ -78,11 +87,16 @@ def trace(token: str) -> dict[str, Any]:
         "startTimeUnixNano": "1767225600000000000",
         "endTimeUnixNano": "1767225601000000000",
         "attributes": listed,
+        "links": [{"traceId": "1af7651916cd43dd8448eb211c80319c", "spanId": "c7ad6b7169203331", "attributes": listed}],
         "events": [{"name": "exception", "timeUnixNano": "1767225600500000000", "attributes": exception}],
         "status": {"code": 2, "message": " and ".join(LOOKS)},
     }
     resource = {"attributes": [{"key": "api_key", "value": {"stringValue": "CANARY42"}}]}
-    return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": [span]}]}]}
+    return {
+        "resourceSpans": [
+            {"resource": resource, "scopeSpans": [{"scope": {"name": "s", "attributes": listed}, "spans": [span]}]}
+        ]
+    }
 
 
 def log(token: str) -> dict[str, Any]:
@@ -138,6 +152,7 @@ def call(scene: Scene, provider: Provider) -> None:
         "x-relay-session-id": "gw",
     }
     base = f"{scene.served.url}/gw/t/{scene.tokens['gateway']}/mock/v1"
+    down = f"{scene.served.url}/gw/t/{scene.tokens['gateway']}/down/v1"
     for model in ("m", "wrong"):
         for stream in (False, True):
             body = {
@@ -146,8 +161,10 @@ def call(scene: Scene, provider: Provider) -> None:
                 "messages": [{"role": "user", "content": "hi"}],
                 "api_key": "CANARY52",
             }
-            httpx2.post(f"{base}/chat/completions", json=body, headers=headers)
-    httpx2.get(f"{base}/models", headers=headers)
+            httpx2.post(f"{base}/chat/completions?key=CANARY53", json=body, headers=headers)
+            httpx2.post(f"{down}/chat/completions?key=CANARY54", json=body, headers=headers)
+    httpx2.get(f"{base}/models?key=CANARY55", headers=headers)
+    scene.keep("down", httpx2.get(f"{down}/models?key=CANARY56", headers=headers).content)
     httpx2.get(f"{scene.served.url}/gw/down/v1/models", headers={**headers, "x-relay-token": scene.tokens["gateway"]})
 
 
@@ -171,7 +188,10 @@ def look(scene: Scene, browser: httpx2.Client) -> None:
         ) as live:
             live.send('{"cursor": 0}')
             scene.keep("frames", str(live.recv(timeout=10)))
-    scene.keep("page", browser.get("/").content)
+    for path in ("/", "/sessions/", "/events/", "/statistics/", "/?q=masked"):
+        page = browser.get(path)
+        assert page.status_code == 200, path
+        scene.keep("page", page.content)
     for form in ("atof", "otlp", "atif"):
         done = scene.served.run("export", "--format", form)
         assert done.returncode == 0, done.stderr
@@ -223,7 +243,8 @@ def files(scene: Scene) -> dict[str, bytes]:
 
 
 def canaries(data: bytes) -> set[bytes]:
-    return set(re.findall(rb"(?i)CANARY\w{2,8}", data))
+    written = (BINARY, base64.b64decode(BINARY), base64.b64decode(BINARY).hex().encode())
+    return set(re.findall(rb"(?i)CANARY\w{2,8}", data)) | {form for form in written if form in data}
 
 
 def test_what_was_sent_is_on_record(scene: Scene) -> None:
