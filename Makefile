@@ -23,7 +23,10 @@ test: system lint
 	@$(MAKE) --no-print-directory test-pair PAIR_TESTS="$(PAIR_SOME)"
 
 # Tests of what speaks to the database on a PostgreSQL of their own; POSTGRES_TESTS names others, such as tests/ingest.
-POSTGRES_TESTS ?= tests/recording tests/gateway tests/api tests/ingest/test_doors.py tests/ingest/test_export.py
+POSTGRES_TESTS ?= tests/recording/projection tests/recording/reading tests/recording/store tests/recording/upkeep \
+	tests/recording/writing $(wildcard tests/recording/test_*.py) tests/recording/conventions/test_details.py \
+	tests/recording/conventions/test_pricing.py tests/recording/conventions/test_conventions.py \
+	tests/gateway tests/api tests/ingest/test_doors.py tests/ingest/test_export.py
 test-postgres: system $(VENV)/.installed-dev
 	$(VENV)/bin/python -m tests.scale.engines $(VENV)/bin/python -m pytest --quiet $(SPREAD) $(POSTGRES_TESTS)
 
