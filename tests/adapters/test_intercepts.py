@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import threading
 from collections.abc import Iterator
@@ -236,13 +237,15 @@ async def test_a_model_that_is_no_text_does_not_lead_past_the_rules(model: Any) 
 
 async def test_many_calls_at_once_keep_their_decisions_apart() -> None:
     block = {"key": "k", "match": {"session": ["odd-*"]}, "action": {"type": "block", "message": "no"}}
+
+    def started(i: int) -> asyncio.Task[Any]:
+        session = f"{'odd' if i % 2 else 'even'}-{i}"
+        # In a context of its own, where no test before has left a scope stack that all would share.
+        one = run(body("chat_completions"), "chat_completions", session_id=session)
+        return asyncio.create_task(one, context=contextvars.Context())
+
     with rules(block):
-        calls = await asyncio.gather(
-            *(
-                run(body("chat_completions"), "chat_completions", session_id=f"{'odd' if i % 2 else 'even'}-{i}")
-                for i in range(40)
-            )
-        )
+        calls = await asyncio.gather(*map(started, range(40)))
     assert [done.call.decision is not None for done in calls] == [bool(i % 2) for i in range(40)]
 
 
