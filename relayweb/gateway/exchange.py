@@ -25,6 +25,7 @@ from relayweb.gateway.upstreams import Target
 T = TypeVar("T")
 
 _WINDOW = 1 << 23  # RFC 9659: as far back as a content coding may refer
+_LONG = 100_000  # bytes: to write more anew, value by value, is work for a thread
 _RETRYABLE = frozenset({408, 409, 429})
 
 
@@ -96,7 +97,10 @@ class Exchange:
             changed = {k: v for k, v in request.items() if k != "extra_headers" or k in self.body}
             if self.readable and not same(changed, self.body):  # 1, 1.0 and true are different bodies
                 plain_content = decoded(content, _coding(self.incoming.headers))
-                content = splice(plain_content, self.body, changed)
+                if len(plain_content) > _LONG:
+                    content = await self._own(asyncio.to_thread(splice, plain_content, self.body, changed))
+                else:
+                    content = splice(plain_content, self.body, changed)
                 removed.add(b"content-encoding")
                 kept = [(name, _as_utf8(value) if name.lower() == b"content-type" else value) for name, value in kept]
         kept = [(name, value) for name, value in kept if name not in removed]
