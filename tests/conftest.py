@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -91,6 +92,14 @@ def _nothing_remembered() -> None:
     chunks.forget()
     pricing.forget()
     projection._tariffs.clear()
+
+
+@pytest.fixture(autouse=True)
+def _no_rules_left() -> Iterator[None]:
+    """Rules that a test put in force are not there for the next one of this process."""
+    yield
+    if (intercepts := sys.modules.get("adapters.intercepts")) is not None:
+        intercepts.swap(intercepts.RuleSet())
 
 
 @pytest.fixture(scope="session")
