@@ -27,8 +27,8 @@ class SecretArguments:
     def hide(self, chunk: Any) -> Any:
         if not isinstance(chunk, dict):
             return chunk
-        for key, path in _pieces(chunk):
-            piece = _at(chunk, path)
+        for key, path in pieces(chunk):
+            piece = value_at(chunk, path)
             if isinstance(piece, str):
                 text = self._texts.get(key)
                 if text is None:
@@ -39,8 +39,8 @@ class SecretArguments:
         return chunk
 
 
-def _pieces(chunk: dict[str, Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Where a chunk holds pieces of arguments: of which call, and the path there."""
+def pieces(chunk: dict[str, Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Where a chunk of OpenAI or Anthropic holds pieces of arguments: of which call, and the path there."""
     choices, delta = chunk.get("choices"), chunk.get("delta")
     for at, choice in enumerate(choices if isinstance(choices, list) else ()):
         told = choice.get("delta") if isinstance(choice, dict) else None
@@ -59,7 +59,7 @@ def _pieces(chunk: dict[str, Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         yield repr((chunk.get("output_index"), chunk.get("item_id"))), ("delta",)
 
 
-def _at(value: Any, path: tuple[Any, ...]) -> Any:
+def value_at(value: Any, path: tuple[Any, ...]) -> Any:
     for step in path:
         value = value.get(step) if isinstance(value, dict) else value[step]
     return value

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from relayweb.recording.events import split_arguments
 from relayweb.recording.events.atof import Parsed, load, restore_surrogates
 from relayweb.recording.events.credentials import (
     MASK,
@@ -61,6 +62,7 @@ __all__ = [
     "mask_text",
     "suspects_credentials",
     "suspects_names",
+    "suspects_split",
 ]
 
 FAILURE_MARKS = frozenset(("relay.attempt_failed", "relay.attempt_blocked"))
@@ -90,12 +92,15 @@ def level_of(name: str, around: int) -> int:
     return ARGUMENTS if around or name in ARGUMENT_MEMBERS else PLAIN
 
 
-def mask_event(line: bytes, *, loose_data: bool = False) -> bytes:
+def mask_event(line: bytes, *, loose_data: bool = False, split: bool = False) -> bytes:
     """One event with its secrets masked; the same bytes where it is compact and holds none.
 
     Args:
         loose_data: its whole data is an error text.
+        split: its data holds chunks, over which arguments may be split.
     """
+    if split:
+        line = _mask_split(line)
     members = _raw_object(line)
     arguments = are_arguments(_said(members, "category"), _said(members, "scope_category"))
     data = LOOSE if loose_data else ARGUMENTS if arguments else PLAIN
@@ -104,19 +109,34 @@ def mask_event(line: bytes, *, loose_data: bool = False) -> bytes:
     return line if are_all(line, members) and masked == _texts(members) else _object(masked)
 
 
+def suspects_split(data: bytes) -> bool:
+    """Whether arguments that are split over the chunks in the data of a mark may hold a secret, seen together."""
+    texts = (b'{"arguments":%s}' % split_arguments.joined(call) for call in split_arguments.calls(data))
+    return any(map(suspects_names, texts))
+
+
+def _mask_split(line: bytes) -> bytes:
+    new: dict[split_arguments.Path, str] = {}
+    for call in split_arguments.calls(bytes(_raw_object(line)["data"])):
+        new.update(split_arguments.changes(call, lambda text: _mask_scalar(text, ARGUMENTS, False)))
+    return split_arguments.exchanged(line, {("data", *path): piece for path, piece in new.items()}) if new else line
+
+
 def _said(members: Mapping[str, Raw], name: str) -> Any:
     return load(members[name]) if name in members else None
 
 
-def mask_parsed(event: Parsed, *, loose_data: bool = False) -> tuple[bytes, tuple[tuple[int, bytes], ...]]:
+def mask_parsed(
+    event: Parsed, *, loose_data: bool = False, split: bool = False
+) -> tuple[bytes, tuple[tuple[int, bytes], ...]]:
     """`mask_event` of a parsed line, and where its lone surrogates (`Parsed.surrogates`) stand in the result."""
     line = event.line
     if not event.surrogates:
-        return mask_event(line, loose_data=loose_data), ()
+        return mask_event(line, loose_data=loose_data, split=split), ()
     stand_ins = _stand_ins(line)
     said = [(offset, stand_ins.get(digits.lower(), b"fffd")) for offset, digits in event.surrogates]
     line = restore_surrogates(line, said)
-    masked = mask_event(line, loose_data=loose_data)
+    masked = mask_event(line, loose_data=loose_data, split=split)
     if masked == line:
         return event.line, event.surrogates
     digits_of = {stand_in: digits for digits, stand_in in stand_ins.items()}

@@ -153,8 +153,9 @@ class ChunkLog:
             mark = Mark(seq, event.uuid, event.at_ns, known.text, numbers, known.piece.id)
             return self._add(chunks, event.parent, MARKS, mark, known.piece, said, arrived_us)
         line, surrogates = event.line, event.surrogates
-        if masking.suspects_names(line) or masking.suspects_credentials(bytes(event.envelope.metadata)):
-            line, surrogates = masking.mask_parsed(event)
+        split = masking.suspects_split(bytes(event.envelope.data))
+        if split or masking.suspects_names(line) or masking.suspects_credentials(bytes(event.envelope.metadata)):
+            line, surrogates = masking.mask_parsed(event, split=split)
         text = blocks.hole(event, restore_surrogates(line, surrogates), chunks.root)
         mark = Mark(seq, event.uuid, event.at_ns, text)
         return self._add(chunks, event.parent, CONTENTS, mark, None, None, arrived_us)
