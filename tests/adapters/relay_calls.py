@@ -211,8 +211,10 @@ def dispatched(on: bool) -> Iterator[None]:
     forget()
     if on:
         intercepts.ensure_dispatcher()
-    yield
-    forget()
+    try:
+        yield
+    finally:
+        forget()
 
 
 @contextlib.contextmanager
@@ -275,6 +277,8 @@ async def run(
             else:
                 done.result = await nemo_relay.llm.execute(call.operation, call.relay_request, provider, **options)
     finally:
-        await nemo_relay.subscribers.flush_async()
-        nemo_relay.subscribers.deregister(name)
+        try:
+            await nemo_relay.subscribers.flush_async()
+        finally:  # a test that is cancelled here would leave a copy of every later event behind
+            nemo_relay.subscribers.deregister(name)
     return done

@@ -81,7 +81,9 @@ def test_a_refused_token_is_said() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Door) as server:
         threading.Thread(target=server.serve_forever).start()
         program = [sys.executable, "-c", PROGRAM, f"http://127.0.0.1:{server.server_port}", "first"]
-        done = subprocess.run(program, capture_output=True, text=True, timeout=60)
-        server.shutdown()
+        try:
+            done = subprocess.run(program, capture_output=True, text=True, timeout=60)
+        finally:
+            server.shutdown()
     assert done.returncode == 0
     assert "does not take the token, nothing is recorded there: a token of scope ingest is needed" in done.stderr

@@ -65,8 +65,10 @@ async def recorded() -> AsyncIterator[Events]:
     try:
         yield events
     finally:
-        await nemo_relay.subscribers.flush_async()
-        nemo_relay.subscribers.deregister("tests")
+        try:
+            await nemo_relay.subscribers.flush_async()
+        finally:
+            nemo_relay.subscribers.deregister("tests")
 
 
 def outcome(scope: dict[str, Any]) -> str | None:
