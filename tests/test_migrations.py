@@ -95,7 +95,7 @@ def test_a_database_of_before_the_first_release_is_taken_over_or_refused(tmp_pat
     served = Served(tmp_path)
     run(served, "token", "create", "--scope", "read")
     known = forget(tmp_path, "('0001_initial')")
-    assert len(known) == 13  # those that it replaced, and the ones after it
+    assert len(known) == 14  # those that it replaced, and the ones after it
     assert b"read" in run(served, "token", "list")
     assert forget(tmp_path, "('')") == sorted([*known, ("0001_initial",)])
 

@@ -71,6 +71,7 @@ class Turn(Schema):
     subagents: int
     usage: Usage
     cost_usd: float | None
+    cost_complete: bool = Field(description="False: an attempt that used tokens has no price, so it is a lower bound.")
     wasted_usd: float | None
     models: list[str]
     providers: list[str]
@@ -128,7 +129,9 @@ class Node(Schema):
     usage: Usage | None = None
     cost_usd: float | None = None
     wasted_usd: float | None = None
-    price_version: str | None = Field(None, description="The price table that gave the cost, or relay.")
+    price_version: str | None = Field(
+        None, description="The price table that gave the cost; relay where the answer, or who recorded it, told it."
+    )
     service_tier: str | None = Field(None, description="It is priced by: standard, flex, batch, priority, fast …")
     usage_details: dict[str, int] | None = Field(
         None,
@@ -158,6 +161,7 @@ class Session(Schema):
     calls: int
     tokens: int | None
     cost_usd: float | None
+    cost_complete: bool = Field(description="False: an attempt that used tokens has no price, so it is a lower bound.")
     asked: str | None
     started_at: str | None
     last_at: str | None
@@ -178,6 +182,7 @@ class SessionWithTurns(Schema):
     calls: int
     tokens: int | None
     cost_usd: float | None
+    cost_complete: bool = Field(description="False: an attempt that used tokens has no price, so it is a lower bound.")
     started_at: str | None
     last_at: str | None
     start_us: int | None

@@ -84,6 +84,7 @@ def _trajectory(key: str, turns: list[Row], steps: list[Step], parent: UUID | No
             {
                 "turns": [str(turn.uuid) for turn in turns],
                 "parent_turn": str(parent) if parent else None,
+                "cost_complete": False if queries.unpriced([turn.uuid for turn in turns]) else None,
             }
         ),
     }

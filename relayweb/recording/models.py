@@ -225,6 +225,12 @@ class Scope(models.Model):
             models.Index(
                 fields=["turn_id"], condition=models.Q(is_home=True, turn_id__isnull=False), name="scope_same_turn"
             ),
+            # Attempts without a price, which make the cost of their turn a lower bound.
+            models.Index(
+                fields=["turn_uuid"],
+                condition=models.Q(cost_pusd__isnull=True, total_tokens__isnull=False),
+                name="scope_unpriced",
+            ),
             # The interruption sweep.
             models.Index(fields=["arrived_us"], condition=models.Q(status="running"), name="scope_running"),
         ]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 UNKNOWN = "–"
+UNPRICED = "Without attempts whose models have no price: set one in the admin under Prices, then run relayweb reprice"
 
 
 def duration(us: float | None) -> str:

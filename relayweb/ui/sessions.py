@@ -114,6 +114,7 @@ def sums(turns: list[dict[str, Any]]) -> dict[str, Any]:
         "retries": sum(turn["retries"] for turn in turns),
         "tokens": sum(tokens) if tokens else None,
         "usage": {"complete": all(t["usage"]["complete"] is not False or t["status"] == "running" for t in turns)},
-        "cost": sum(costs) if costs else None,
+        "cost_usd": sum(costs) if costs else None,
+        "cost_complete": all(turn["cost_complete"] for turn in turns),
         "models": sorted({model for turn in turns for model in turn["models"]}),
     }

@@ -482,6 +482,8 @@ GOOD = {"traceId": TRACE.hex(), "spanId": SPAN.hex(), "name": "good"}
         {**GOOD, "spanId": ""},
         {"name": "nameless"},
         {**GOOD, "spanId": "abc"},
+        {**GOOD, "traceId": "\ud800"},
+        {**GOOD, "parentSpanId": "\udfff"},
         {**GOOD, "startTimeUnixNano": "noon"},
         {**GOOD, "startTimeUnixNano": []},
         {**GOOD, "attributes": [{"key": "a", "value": {"intValue": "x"}}]},
@@ -555,3 +557,8 @@ def test_integers_of_more_than_64_bits_are_none_of_otlp() -> None:
     assert found.attributes == {"ai.response.msToFirstChunk": 2**63 - 1}
     with pytest.raises(BadRequest, match="64"):
         from_json(request(10**400))
+
+
+def test_half_a_character_in_a_name_costs_nothing_but_itself() -> None:
+    (found,) = from_json(in_json({**GOOD, "name": "a\ud800b \U0001f600 \\u"}))
+    assert found.name == "a\ufffdb \U0001f600 \\u"

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 
 import pytest
 
-from relayweb.ui import peek
+from relayweb.recording.models import Price
+from relayweb.ui import peek, statistics
 from tests.recording.recorded import Talk, answer
 
 HOSTILE = "a/b\n<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}‮\u0000é"
@@ -190,3 +192,18 @@ def test_the_peek_says_where_the_words_of_a_search_were_said(viewer):
     for q in ("", "status:ok", "-glockenspiel", "nothing-such", "modle:x", '"'):
         assert said(q) == [False] * 8
     assert "later steps" in viewer.get(f"/turns/{talk.turn}/peek/", {"q": "glockenspiel"}).content.decode()
+
+
+@pytest.mark.parametrize(("model", "least"), [("unheard-of", True), ("gpt-4o", False)])
+def test_a_sum_without_the_price_of_an_attempt_says_so_on_every_page_that_shows_it(viewer, model, least):
+    statistics._figures.cache_clear()
+    Price.objects.create(model="gpt-4o", input=Decimal("2.5"), output=Decimal(10))
+    talk = Talk("s-1")
+    talk.attempt(talk.call(), 20, 100, out=answer("priced", 1_000_000, 0))
+    talk.attempt(talk.call(), 200, 300, model=model, out=answer("unpriced", 0, 0))
+    turn = talk.record()
+    for address in ("/", f"/turns/{turn}/peek/", "/sessions/", "/sessions/s-1/", "/statistics/?span=30d&q=since:3000d"):
+        page = viewer.get(address).content.decode()
+        assert "$2.50" in page, address
+        assert ("≥ $2.50" in page) is least, address
+        assert ("set one in the admin" in page) is least, address

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -104,8 +106,21 @@ def from_json_text(read: Callable[[bytes], list[T]], data: bytes, what: str) -> 
             return read(data)
         except RecursionError:
             return read(shallow(data))
+        except msgspec.DecodeError:
+            if _SURROGATE.search(data) is None:
+                raise
+            return read(_without_lone_surrogates(data))
     except (*WRONG, RecursionError) as error:
         raise BadRequest(f"not an OTLP {what} request in JSON: {error}") from None
+
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def _without_lone_surrogates(data: bytes) -> bytes:
+    """The same JSON with U+FFFD for halves of characters, for which msgspec refuses the whole."""
+    text = json.dumps(json.loads(data), ensure_ascii=False)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def protobuf_attributes(attributes: Any) -> dict[str, Any]:

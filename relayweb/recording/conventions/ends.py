@@ -151,20 +151,31 @@ _TOOLS_IN_ANSWER = (RESPONSES, GEMINI)
 
 
 def _told_cost(annotated: Mapping[str, Json], body: Mapping[str, Json], tier: str | None) -> float | None:
-    """What Relay estimates, which knows of one tier only, or what the answer itself says."""
-    cost = _cost(annotated) if tier in (None, STANDARD) else None
-    return _cost(body) if cost is None else cost
+    """What the answer itself says, or what Relay estimates, which knows of one tier only."""
+    cost = _cost(body)
+    return _cost(annotated) if cost is None and tier in (None, STANDARD) else cost
 
 
 def _cost(body: Mapping[str, Json]) -> float | None:
-    """Relay's own estimate (`annotated_response.usage.cost`), in US dollars or not at all."""
-    cost = as_map(body.get("usage")).get("cost")
-    if cost is None:
+    """`usage.cost` in US dollars or not at all: OpenRouter's number, Perplexity's `total_cost`, Relay's `total`."""
+    usage = as_map(body.get("usage"))
+    cost = usage.get("cost")
+    if not isinstance(cost, Mapping):
+        told = _dollars(cost)
+        if told is None or usage.get("is_byok") is not True:
+            return told
+        # With a key of one's own OpenRouter tells its fee, and apart what the provider charges.
+        upstream = _dollars(as_map(usage.get("cost_details")).get("upstream_inference_cost"))
+        return None if upstream is None else told + upstream
+    if cost.get("currency", "USD") != "USD":
         return None
-    total = as_map(cost).get("total")
-    if isinstance(total, bool) or not isinstance(total, (int, float)) or not 0 <= total < 1e9:
+    return _dollars(cost.get("total", cost.get("total_cost")))
+
+
+def _dollars(told: Json) -> float | None:
+    if isinstance(told, bool) or not isinstance(told, (int, float)) or not 0 <= told < 1e9:
         return None
-    return float(total) if as_map(cost).get("currency", "USD") == "USD" else None
+    return float(told)
 
 
 class AttemptFacts(msgspec.Struct, frozen=True, gc=False):

@@ -1,7 +1,8 @@
 """What tokens cost: a price table that carries its version and can be edited in the admin.
 
-Relay's own estimate wins where an event has one; this table prices the rest. Costs are whole picodollars (10^-12 USD),
-so that sums do not depend on the order in which attempts arrive: a dollar a million tokens is 10^6 of them a token.
+What a provider says a call cost wins, then Relay's own estimate where an event has one; this table prices the rest.
+Costs are whole picodollars (10^-12 USD), so that sums do not depend on the order in which attempts arrive: a dollar a
+million tokens is 10^6 of them a token.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from relayweb.recording.conventions.details import STANDARD, Details
 from relayweb.recording.conventions.usage import Usage
 
 RELAY = "relay"
-"""Stands in the place of a table's version where the cost is Relay's own estimate."""
+"""Stands in the place of a table's version where the event tells the cost: the provider's own, or Relay's estimate."""
 
 _CHECK_EVERY = 5.0  # seconds until an edit in another process is seen
 

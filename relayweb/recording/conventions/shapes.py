@@ -158,6 +158,16 @@ def _part_text(part: Json) -> str:
     return ""
 
 
+def _titan(body: Mapping[str, Json], results: Sequence[Json]) -> Json:
+    """Amazon Titan's: the answers are counted one by one, at a stream's end together; embeddings write nothing."""
+    told = [as_map(result).get("tokenCount") for result in results]
+    counts = [count for count in told if type(count) is int]
+    written = body.get("totalOutputTextTokenCount")
+    if written is None and counts and len(counts) == len(told):
+        written = sum(counts)
+    return {"input_tokens": body["inputTextTokenCount"], "output_tokens": written}
+
+
 def usage_object(body: Mapping[str, Json]) -> Json:
     """Where an answer or a chunk keeps its usage."""
     for name in ("usage", "usageMetadata", "usage_metadata"):
@@ -169,5 +179,9 @@ def usage_object(body: Mapping[str, Json]) -> Json:
         inner = as_map(body.get(name)).get("usage")
         if isinstance(inner, Mapping):
             return inner
+    if "generation_token_count" in body:  # Llama on Bedrock
+        return {"input_tokens": body.get("prompt_token_count"), "output_tokens": body["generation_token_count"]}
     results = as_list(body.get("results"))  # watsonx
+    if "inputTextTokenCount" in body:
+        return _titan(body, results)
     return next((r for r in results if "generated_token_count" in as_map(r)), body.get("meta"))

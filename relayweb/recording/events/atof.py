@@ -256,6 +256,8 @@ def _parse_rfc3339(value: str) -> tuple[int, str | None]:
         raise ValueError
     if zone not in "Zz":
         hours, minutes = int(zone[1:3]), int(zone[-2:])
+        if hours > 23 or minutes > 59:
+            raise BadEvent(f"timestamp: {value[:60]!r} has the offset {zone}; RFC 3339 ends at 23:59")
         seconds -= (1 if zone[0] == "+" else -1) * (hours * 3600 + minutes * 60)
     ns = seconds * 1_000_000_000 + (999_999_999 if leap else int((digits + "000000000")[:9]))
     if not -_LIMIT <= ns <= _LIMIT:

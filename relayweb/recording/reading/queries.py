@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, Max, Min, Q, QuerySet, Sum
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet, Sum
 
 from relayweb.recording.models import Ledger, Rewrite, Scope
 from relayweb.recording.reading import rows, tree, waiting
@@ -159,10 +159,35 @@ def as_turns(found: Sequence[Row]) -> list[dict[str, Any]]:
     parents = calling_turns({row.parent_turn_uuid for row in found if row.parent_turn_uuid is not None})
     running = [row.uuid for row in found if row.status == "running"]
     waits = waiting.turns(running) if running else {}
+    without_price = unpriced([row.uuid for row in found])
     return [
         rows.turn(row, parents.get(row.parent_turn_uuid) if row.parent_turn_uuid else None, waits.get(row.uuid))
+        | {"cost_complete": row.uuid not in without_price}
         for row in found
     ]
+
+
+# Ended attempts that used tokens and have no price; the first two conditions are those of an index.
+_UNPRICED = Scope.objects.filter(
+    cost_pusd__isnull=True, total_tokens__isnull=False, role="attempt", joined_uuid__isnull=True
+).exclude(status="running")
+
+
+def unpriced(turns: Sequence[UUID]) -> set[UUID]:
+    """Of these turns those whose cost is a lower bound, because an attempt has no price."""
+    found: set[UUID] = set()
+    for some in slices(turns):
+        found.update(_UNPRICED.filter(turn_uuid__in=some).order_by().values_list("turn_uuid", flat=True).distinct())
+    return found
+
+
+def _unpriced_sessions(found: QuerySet[Any], names: Sequence[str]) -> set[str]:
+    """Of these sessions those of which one of the turns has an attempt without a price."""
+    least = found.filter(Exists(_UNPRICED.filter(turn_uuid=OuterRef("uuid"))), is_home=True)
+    told: set[str] = set()
+    for some in slices(names):
+        told.update(least.filter(session_id__in=some).order_by().values_list("session_id", flat=True).distinct())
+    return told
 
 
 def calling_turns(homes: set[UUID]) -> dict[UUID, UUID | None]:
@@ -297,7 +322,12 @@ def sessions(q: str = "", *, limit: int = 50, cursor: str | None = None) -> dict
     following = f"{page[-1][1]}.{page[-1][2].hex}" if more else None
     heads = Scope.objects.filter(uuid__in=[uuid for *_, uuid in page]).values_list("session_id", "asked")
     asked: dict[str | None, str | None] = dict(heads)
-    listed = [{**_session(told[name]), "asked": asked.get(name)} for name, *_ in page if name in told]
+    without_price = _unpriced_sessions(found, list(told))
+    listed = [
+        {**_session(told[name]), "cost_complete": name not in without_price, "asked": asked.get(name)}
+        for name, *_ in page
+        if name in told
+    ]
     return {"sessions": listed, "next": following}
 
 
@@ -389,6 +419,7 @@ def session(session_id: str, *, limit: int = PAGE, cursor: str | None = None) ->
     more, page = len(page) > limit, page[:limit]
     return {
         **_session(sums),
+        "cost_complete": not _unpriced_sessions(found, [session_id]),
         "turn_count": sums["turns"],
         "turns": as_turns(page),
         "next": f"{page[-1].start_us}.{page[-1].uuid.hex}" if more else None,

@@ -48,6 +48,8 @@ _SUMS = {
     "total_tokens": "SUM(a.total_tokens)",
     "cost_musd": "SUM(a.cost_pusd / 1000000)",
     "cost_rest": "SUM(a.cost_pusd - a.cost_pusd / 1000000 * 1000000)",
+    "unpriced": "SUM(CASE WHEN a.cost_pusd IS NULL AND a.total_tokens IS NOT NULL AND a.status <> 'running' "
+    "THEN 1 ELSE 0 END)",
     "wasted_musd": "SUM(a.wasted_pusd / 1000000)",
     "wasted_rest": "SUM(a.wasted_pusd - a.wasted_pusd / 1000000 * 1000000)",
     "written_tokens": f"SUM(CASE WHEN {_WRITING} THEN a.output_tokens END)",
@@ -105,7 +107,7 @@ def statistics(q: str = "", *, by: By = "model", buckets: int = 60, now: datetim
         each with its `key`, None for attempts that tell none.
         `figures` of both: {attempts, failed, cancelled, blocked, retries, error_rate, retry_rate, latency_us, ttft_us,
         gap_us ({p50, p95, p99, max} or None), stalls, stalled_us, output_tokens_per_second, input_tokens,
-        output_tokens, cost_usd, wasted_usd}.
+        output_tokens, cost_usd, cost_complete (False: an attempt has no price), wasted_usd}.
         `series` of the total: {attempts, failed, retries, stalls, latency_p50_us, latency_p95_us, ttft_p50_us,
         ttft_p95_us, gap_p50_us, gap_p95_us, tokens, cost_usd, wasted_usd}, a value a bucket, None where there is none.
         `intercepts`: see `_intercepts`.
@@ -224,6 +226,7 @@ def _figures(cell: _Cell) -> dict[str, Any]:
         "input_tokens": cell.sums.get("input_tokens"),
         "output_tokens": cell.sums.get("output_tokens"),
         "cost_usd": cell.dollars("cost"),
+        "cost_complete": not cell.count("unpriced"),
         "wasted_usd": cell.dollars("wasted"),
     }
 

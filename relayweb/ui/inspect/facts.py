@@ -128,7 +128,7 @@ def _priced_by(node: Node) -> str:
     """Whose figure the cost of an attempt is, or for what there is none."""
     tier, version = node.get("service_tier") or "standard", node["price_version"]
     if version == "relay":
-        return "Relay, or whoever recorded the call"
+        return "the provider's answer, Relay, or whoever recorded the call"
     if version is not None:
         return f"price table {version}, {tier} tier"
     details = node.get("usage_details") or {}

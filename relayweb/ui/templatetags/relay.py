@@ -36,6 +36,19 @@ def at_least(said: str, of: dict[str, Any]) -> str:
     return formats.at_least(said, formats.least(of))
 
 
+@register.filter
+def whole_cost(of: dict[str, Any]) -> SafeString | str:
+    """The cost of turns in words; where an attempt has no price it is a lower bound, and says why and what to do."""
+    said = formats.cost(of.get("cost_usd"))
+    if of.get("cost_complete") is not False or said == formats.UNKNOWN:
+        return formats.at_least(said, formats.least(of))
+    return format_html(
+        '<span title="{why}">≥ {said}<span class="sr">. {why}</span></span>',
+        said="$0" if said.startswith("<") else said,
+        why=formats.UNPRICED,
+    )
+
+
 STATUSES = ("running", "ok", "failed", "blocked", "interrupted", "cancelled")
 
 

@@ -572,3 +572,45 @@ def test_an_end_that_counts_nothing_does_not_hide_what_the_stream_counted():
 def test_the_names_promised_are_there():
     for name in conventions.__all__:
         assert hasattr(conventions, name)
+
+
+@pytest.mark.parametrize(
+    ("usage", "cost"),
+    [
+        ({"cost": 0.0125, "is_byok": False, "cost_details": {"upstream_inference_cost": 0.0125}}, 0.0125),
+        ({"cost": 0.001, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.02}}, 0.021),
+        ({"cost": 0, "is_byok": True, "cost_details": {"upstream_inference_cost": None}}, None),
+        ({"cost": 0}, 0),
+        ({"cost": {"input_tokens_cost": 0.001, "request_cost": 0.006, "total_cost": 0.0086}}, 0.0086),
+        ({"cost": -1}, None),
+        ({"cost": True}, None),
+        ({"cost": "0.5"}, None),
+        ({"cost": float("nan")}, None),
+        ({"cost": {"total_cost": None}}, None),
+    ],
+)
+def test_what_the_provider_says_a_call_cost_is_read(usage, cost):
+    body = {**chat(), "usage": {"prompt_tokens": 10, "completion_tokens": 5, **usage}}
+    assert read_end(metadata=OK, data=body).cost_usd == (cost if cost is None else pytest.approx(cost))
+
+
+def test_what_the_provider_says_wins_over_the_estimate_of_relay():
+    body = {**chat(), "usage": {"prompt_tokens": 10, "completion_tokens": 5, "cost": 0.25}}
+    profile = {"annotated_response": {"usage": {"cost": {"total": 0.5, "currency": "USD"}}}}
+    assert read_end(metadata=OK, data=body, profile=profile).cost_usd == 0.25
+
+
+@pytest.mark.parametrize(
+    ("body", "read", "written"),
+    [
+        ({"inputTextTokenCount": 7, "results": [{"tokenCount": 4, "outputText": "a"}, {"tokenCount": 5}]}, 7, 9),
+        ({"inputTextTokenCount": 7, "results": [{"tokenCount": None}]}, 7, None),
+        ({"inputTextTokenCount": 7, "totalOutputTextTokenCount": 3, "outputText": "a"}, 7, 3),
+        ({"inputTextTokenCount": 7, "embedding": [0.5]}, 7, None),
+        ({"generation": "a", "prompt_token_count": 11, "generation_token_count": 2, "stop_reason": "stop"}, 11, 2),
+        ({"generation": "a", "prompt_token_count": None, "generation_token_count": 2}, None, 2),
+    ],
+)
+def test_titan_and_llama_on_bedrock_tell_their_tokens_beside_the_answer(body, read, written):
+    usage = read_end(metadata=OK, data=body).usage
+    assert (usage.input_tokens, usage.output_tokens) == (read, written)

@@ -46,3 +46,15 @@ def test_a_time_that_was_never_set_is_told_apart(value):
 def test_a_time_without_an_offset_is_refused_with_the_mend(value):
     with pytest.raises(BadEvent, match="add its offset"):
         parse_timestamp(value)
+
+
+@pytest.mark.parametrize("zone", ["+24:00", "-24:00", "+99:99", "+23:60", "+2400"])
+def test_an_offset_beyond_a_day_is_refused_by_name(zone):
+    with pytest.raises(BadEvent, match="RFC 3339 ends at 23:59"):
+        parse_timestamp(f"2026-11-30T08:00:00{zone}")
+
+
+def test_the_largest_offsets_are_taken():
+    day = 86_400 * 10**9
+    east, west = (parse_timestamp(f"2026-11-30T12:00:00{zone}")[0] for zone in ("+23:59", "-23:59"))
+    assert west - east == 2 * (day - 60 * 10**9)

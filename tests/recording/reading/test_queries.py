@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 
 from relayweb.recording.events.json_text import dumps
@@ -236,6 +237,29 @@ def test_b02_an_attempt_that_was_answered_and_asked_again_still_costs():
     (turn,) = queries.turns()["turns"] if talk.record() else ()
     assert (turn["usage"]["input_tokens"], turn["usage"]["output_tokens"]) == (1000, 50)
     assert turn["cost_usd"] == pytest.approx((1000 * 2.5 + 50 * 10) / 1e6)
+
+
+def test_a_cost_without_the_price_of_an_attempt_is_not_complete_until_it_is_priced():
+    Price.objects.create(model="gpt-4o", input=Decimal("2.5"), output=Decimal(10))
+    whole, partial, running = Talk("whole"), Talk("partial"), Talk("running", start=50_000)
+    for talk in (whole, partial, running):
+        talk.attempt(talk.call(), 20, 100, out=answer("priced", 500, 20))
+    partial.attempt(partial.call(), 200, 300, model="unheard-of", out=answer("unpriced", 500, 30))
+    running.attempt(running.call(), 200, None, model="unheard-of")
+    uuids = {talk.record(): name for talk, name in ((whole, "whole"), (partial, "partial"), (running, "running"))}
+    told = {"whole": True, "partial": False, "running": True}
+
+    def complete() -> list[dict[str, bool]]:
+        return [
+            {uuids[turn["uuid"]]: turn["cost_complete"] for turn in queries.turns()["turns"]},
+            {found["session_id"]: found["cost_complete"] for found in queries.sessions()["sessions"]},
+            {name: queries.session(name)["cost_complete"] for name in told},
+        ]
+
+    assert complete() == [told] * 3
+    Price.objects.create(model="unheard-of", input=Decimal(1), output=Decimal(1))
+    call_command("reprice", verbosity=0)
+    assert complete() == [{**told, "partial": True}] * 3
 
 
 def test_b03_two_different_ends_are_a_conflict_and_count_once():

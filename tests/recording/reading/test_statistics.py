@@ -54,6 +54,8 @@ def test_figures_sum_up_attempts_by_model(recorded):
     assert gpt["ttft_us"]["p50"] == 20_000 and gpt["gap_us"]["max"] == 10_000
     assert gpt["output_tokens_per_second"] == pytest.approx(100 / 0.18)
     assert gpt["cost_usd"] == pytest.approx(4 + 3 * 100 * 2 / 1e6) and gpt["wasted_usd"] == 1
+    assert gpt["cost_complete"] and not by["mock"]["cost_complete"]
+    assert not found["total"]["figures"]["cost_complete"]
     assert by["mock"]["cost_usd"] is None and by["mock"]["gap_us"] is None
     assert found["total"]["figures"]["attempts"] == 7
 
