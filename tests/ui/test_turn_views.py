@@ -257,7 +257,7 @@ def test_the_frame_since_a_cursor_holds_only_what_changed(told: Any, viewer: Cli
 
 def test_opening_the_page_takes_few_queries(told: Any, viewer: Client, django_assert_max_num_queries: Any) -> None:
     agent, attempt = told
-    with django_assert_max_num_queries(14):
+    with django_assert_max_num_queries(15):
         viewer.get(reverse("ui:turn-frame", args=[agent.turn]))
     with django_assert_max_num_queries(40):
         viewer.get(reverse("ui:turn-scope", args=[agent.turn, attempt]))
