@@ -197,6 +197,7 @@ def test_the_peek_says_where_the_words_of_a_search_were_said(viewer):
 @pytest.mark.parametrize(("model", "least"), [("unheard-of", True), ("gpt-4o", False)])
 def test_a_sum_without_the_price_of_an_attempt_says_so_on_every_page_that_shows_it(viewer, model, least):
     statistics._figures.cache_clear()
+    Price.objects.all().delete()  # a new database has a table
     Price.objects.create(model="gpt-4o", input=Decimal("2.5"), output=Decimal(10))
     talk = Talk("s-1")
     talk.attempt(talk.call(), 20, 100, out=answer("priced", 1_000_000, 0))
