@@ -43,7 +43,7 @@ def whole_cost(of: dict[str, Any]) -> SafeString | str:
     if of.get("cost_complete") is not False or said == formats.UNKNOWN:
         return formats.at_least(said, formats.least(of))
     return format_html(
-        '<span title="{why}">≥ {said}<span class="sr">. {why}</span></span>',
+        '<bdi title="{why}">≥ {said}<span class="sr">. {why}</span></bdi>',
         said="$0" if said.startswith("<") else said,
         why=formats.UNPRICED,
     )
