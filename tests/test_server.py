@@ -446,7 +446,7 @@ def test_stopping_lets_answers_finish_and_takes_no_new_work(stoppable: Callable[
     assert rest.count(b"tick") >= 8 and rest.endswith(b"0\r\n\r\n")
     began = time.monotonic()
     assert server.served.process.wait(5) == 0
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 2  # of a grace of 5
 
 
 def refused(port: int) -> bool:
