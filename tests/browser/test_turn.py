@@ -163,6 +163,36 @@ def test_a_press_on_the_axis_shows_what_was_open_then(told: Story, open_page: Op
     assert page.locator(".moment").count() == 0
 
 
+def test_a_moment_waits_for_chunks_that_are_under_way(told: Story, open_page: Open) -> None:
+    page = open_page()
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        if "text=1" in route.request.url:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route("**/chunks/?*", hold)
+    page.goto(f"/turns/{told.turn}/")
+    page.wait_for_selector(".turnpage.ready")
+    until(page, "() => relayTurn.timeline")
+    for _ in range(100):
+        page.wait_for_timeout(30)
+        if held:
+            break
+    assert held, "the timeline asked for no chunks"
+    at = page.evaluate(
+        """() => { const t = relayTurn.timeline, box = t.axis.getBoundingClientRect(); return [box.left + t.x(7), box.top + 11]; }"""
+    )
+    page.mouse.click(*at)
+    page.wait_for_selector(".moment")
+    page.wait_for_timeout(500)
+    for route in held:
+        route.continue_()
+    until(page, "() => document.querySelector('.saidsofar')?.textContent.includes('think 39')")
+
+
 def test_the_turn_reads_as_a_conversation(told: Story, open_page: Open, shot: Shot) -> None:
     page = ready(open_page(f"/turns/{told.turn}/"))
     page.keyboard.press("t")

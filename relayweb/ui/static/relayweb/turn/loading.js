@@ -7,22 +7,26 @@ const NOTHING = { t: new Float64Array(0), k: new Uint8Array(0), n: new Uint32Arr
 export class Loading {
   /** @param urls {chunks, hints} @param now seconds from the turn's start @param loaded is told what changed in the model */
   constructor(model, { urls, now, loaded }) {
-    Object.assign(this, { model, urls, now, loaded, asked: new Set() });
+    Object.assign(this, { model, urls, now, loaded, asked: new Map() });
   }
 
-  /** Loads the chunks of attempts, times and kinds only. */
+  /** Loads the chunks of attempts, times and kinds only; waits also for those that are under way. */
   async chunks(nodes) {
-    const { model, asked } = this;
+    const { asked } = this;
     const fresh = nodes.filter((i) => !asked.has(i));
-    if (!fresh.length) return;
-    for (const i of fresh) asked.add(i);
-    try {
-      const query = new URLSearchParams({ attempt: fresh.map((i) => model.col.uuid[i]).join(",") });
-      const frame = await ask(`${this.urls.chunks}?${query}`);
-      if (frame) this.loaded(model.apply({ chunks: frame.chunks }));
-    } finally {
-      for (const i of fresh) asked.delete(i);
+    if (fresh.length) {
+      const answer = this.fetched(fresh).finally(() => {
+        for (const i of fresh) if (asked.get(i) === answer) asked.delete(i);
+      });
+      for (const i of fresh) asked.set(i, answer);
     }
+    await Promise.all(nodes.map((i) => asked.get(i)));
+  }
+
+  async fetched(nodes) {
+    const query = new URLSearchParams({ attempt: nodes.map((i) => this.model.col.uuid[i]).join(",") });
+    const frame = await ask(`${this.urls.chunks}?${query}`);
+    if (frame) this.loaded(this.model.apply({ chunks: frame.chunks }));
   }
 
   /** Learns what some tools were called with; false where nothing came. */

@@ -32,7 +32,9 @@ export class Moment {
     await load(streams.filter((i) => !model.chunks.get(i)?.count));
     for (const i of streams) {
       const uuid = model.col.uuid[i];
-      if (!this.known.has(uuid)) this.known.set(uuid, await this.page.texts(uuid));
+      if (this.known.has(uuid)) continue;
+      const texts = await this.page.texts(uuid);
+      if (texts.length) this.known.set(uuid, texts);
     }
     if (this.t === t && this.box) this.draw(openAt(model, t, now()));
   }
