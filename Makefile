@@ -26,7 +26,8 @@ test: system lint
 POSTGRES_TESTS ?= tests/recording/projection tests/recording/reading tests/recording/store tests/recording/upkeep \
 	tests/recording/writing $(wildcard tests/recording/test_*.py) tests/recording/conventions/test_details.py \
 	tests/recording/conventions/test_pricing.py tests/recording/conventions/test_conventions.py \
-	tests/gateway/test_recording.py tests/gateway/test_turns.py tests/gateway/test_sharing.py tests/api tests/ingest/test_doors.py tests/ingest/test_export.py
+	tests/gateway/test_recording.py tests/gateway/test_turns.py tests/gateway/test_sharing.py \
+	tests/api tests/ingest/test_doors.py tests/ingest/test_export.py
 test-postgres: system $(VENV)/.installed-dev
 	$(VENV)/bin/python -m tests.scale.engines $(VENV)/bin/python -m pytest --quiet $(SPREAD) $(POSTGRES_TESTS)
 
